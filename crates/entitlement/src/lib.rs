@@ -1,0 +1,3 @@
+//! Entitlement: what the authenticated subject may do.
+
+pub mod decide;

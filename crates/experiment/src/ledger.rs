@@ -1,0 +1,57 @@
+//! Ledger: where exposures are kept for good. The trait says what a store must promise; [`sqlite`] keeps the promise on
+//! disk, [`memory`] for as long as the process lives.
+
+pub mod memory;
+pub mod sqlite;
+
+use std::{fmt, future::Future};
+
+use crate::decide::{Exposure, exposure::BodyDigest};
+
+pub use memory::MemoryLedger;
+pub use sqlite::{OpenError, SqliteLedger};
+
+/// What the ledger holds under an event id, as read after the write in the same transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// Body of the row.
+    pub body: BodyDigest,
+    /// True when this transaction wrote the row, false when it was there before.
+    pub fresh: bool,
+}
+
+/// A transaction that did not answer for its rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WriteError {
+    /// None of its rows was written, for certain. The text is for the operator.
+    KnownAbsent(String),
+    /// The commit was sent and its outcome is not known. Recording the same rows again settles it.
+    Unknown(String),
+}
+
+impl fmt::Display for WriteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::KnownAbsent(detail) => write!(f, "nothing was recorded: {detail}"),
+            Self::Unknown(detail) => write!(f, "the outcome of a commit is not known: {detail}"),
+        }
+    }
+}
+
+impl std::error::Error for WriteError {}
+
+/// A durable, idempotent store of exposures, used by one writer at a time.
+pub trait Ledger: Send + 'static {
+    /// Writes the rows that are not there yet, all in one transaction, and tells what is there afterwards, in the order
+    /// of `rows`. Event ids in `rows` are distinct.
+    ///
+    /// `Ok` means that the transaction is durable. A row that exists is left as it is, whatever its body: comparing is
+    /// the caller's part. Claiming an id and writing its row are one act, so an id is never taken without a row.
+    ///
+    /// # Errors
+    /// [`WriteError`]; it concerns every row of the call. A later call starts afresh.
+    fn record(&mut self, rows: &[&Exposure]) -> impl Future<Output = Result<Vec<Stored>, WriteError>> + Send;
+
+    /// Brings the store to rest. Called once, after the last [`Ledger::record`].
+    fn close(&mut self) -> impl Future<Output = ()> + Send;
+}

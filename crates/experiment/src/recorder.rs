@@ -1,0 +1,257 @@
+//! Recorder: group commit. One writer owns the ledger; requests hand it their exposures through a bounded queue and wait.
+//!
+//! While a transaction is being committed, further requests queue up and become the next one, so an fsync is shared by
+//! as many requests as arrive during the one before, and an idle ledger answers at once. A request's exposures are never
+//! split between transactions.
+//!
+//! Once accepted, exposures are written whether or not their caller is still there: leaving does not take back what was
+//! shown. What cannot be accepted is refused at once, without waiting. The writer ends when every [`Recorder`] is gone and
+//! its queue is empty, so shutdown loses nothing that was accepted.
+
+use std::{
+    collections::{HashMap, hash_map},
+    sync::Arc,
+};
+
+use base::{Clock, Deadline};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+
+use crate::{
+    decide::Exposure,
+    ledger::{Ledger, Stored, WriteError},
+    metrics::Metrics,
+};
+
+/// What became of one exposure that the ledger answered for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// This call wrote the row.
+    Committed,
+    /// An earlier call of the same operation had written the same row.
+    Replayed,
+    /// A row with this id and another body exists and was left as it was.
+    Conflict,
+}
+
+/// Exposures that were not answered for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordError {
+    /// The queue is full. Nothing was accepted.
+    Full,
+    /// The writer has ended. Nothing was accepted.
+    Closed,
+    /// The transaction failed and left no row.
+    KnownAbsent,
+    /// The transaction may have been committed. Recording again settles it.
+    Ambiguous,
+    /// There was no answer in time. The rows may be written later; recording again settles it.
+    Unanswered,
+}
+
+/// The bounds of the queue and of a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Rows that may wait.
+    pub queue_rows_max: usize,
+    /// A transaction takes no further request once it holds this many rows.
+    pub batch_rows_max: usize,
+}
+
+struct Entry {
+    exposures: Vec<Exposure>,
+    answer: oneshot::Sender<Result<Vec<Outcome>, RecordError>>,
+    /// The entry's places in the queue, given back when it leaves the queue.
+    room: OwnedSemaphorePermit,
+}
+
+/// Hands exposures to the writer. Clones share the queue; the writer ends when the last one is gone.
+#[derive(Clone)]
+pub struct Recorder {
+    entries: mpsc::Sender<Entry>,
+    room: Arc<Semaphore>,
+    metrics: Arc<Metrics>,
+}
+
+/// The other end: owns the ledger. [`Writer::run`] is started under supervision.
+pub struct Writer<L> {
+    ledger: L,
+    entries: mpsc::Receiver<Entry>,
+    batch_rows_max: usize,
+    clock: Arc<dyn Clock>,
+    metrics: Arc<Metrics>,
+    /// Whether the last transaction failed, so that the log tells the changes and not every failure.
+    failing: bool,
+}
+
+/// A recorder and its writer.
+pub fn group_commit<L: Ledger>(
+    ledger: L,
+    bounds: Bounds,
+    clock: Arc<dyn Clock>,
+    metrics: Arc<Metrics>,
+) -> (Recorder, Writer<L>) {
+    // The semaphore counts rows and an entry has at least one, so the channel is never the tighter bound.
+    let queue_rows_max = bounds.queue_rows_max.clamp(1, Semaphore::MAX_PERMITS);
+    let (sender, receiver) = mpsc::channel(queue_rows_max);
+    let room = Arc::new(Semaphore::new(queue_rows_max));
+    let recorder = Recorder { entries: sender, room, metrics: Arc::clone(&metrics) };
+    let batch_rows_max = bounds.batch_rows_max;
+    (recorder, Writer { ledger, entries: receiver, batch_rows_max, clock, metrics, failing: false })
+}
+
+impl Recorder {
+    /// Queues the exposures of one request, or refuses them at once.
+    ///
+    /// # Errors
+    /// [`RecordError::Full`] or [`RecordError::Closed`]; nothing was accepted.
+    pub fn submit(&self, exposures: Vec<Exposure>) -> Result<Pending, RecordError> {
+        let rows = exposures.len();
+        self.metrics.offered(rows);
+        let (answer, pending) = oneshot::channel();
+        let places = u32::try_from(rows).unwrap_or(u32::MAX);
+        let room = Arc::clone(&self.room).try_acquire_many_owned(places);
+        let entry = room.map_err(|_| RecordError::Full).map(|room| Entry { exposures, answer, room });
+        let sent = entry.and_then(|entry| {
+            self.entries.try_send(entry).map_err(|error| match error {
+                mpsc::error::TrySendError::Full(_) => RecordError::Full,
+                mpsc::error::TrySendError::Closed(_) => RecordError::Closed,
+            })
+        });
+        sent.inspect_err(|_| self.metrics.refused(rows))?;
+        Ok(Pending(pending))
+    }
+}
+
+/// Accepted exposures. Dropping it does not take them back.
+#[derive(Debug)]
+pub struct Pending(oneshot::Receiver<Result<Vec<Outcome>, RecordError>>);
+
+impl Pending {
+    /// Waits for the outcome of every exposure, in the order they were submitted, until `limit`.
+    ///
+    /// # Errors
+    /// [`RecordError::KnownAbsent`], [`RecordError::Ambiguous`] or [`RecordError::Unanswered`].
+    pub async fn answer(self, clock: &dyn Clock, limit: Deadline) -> Result<Vec<Outcome>, RecordError> {
+        let patience = tokio::time::sleep(limit.remaining(clock.now()).into());
+        tokio::select! {
+            biased; // An answer that is there counts, even when the limit has passed as well.
+            // A writer that is torn down may have been in the middle of the commit.
+            answer = self.0 => answer.unwrap_or(Err(RecordError::Ambiguous)),
+            () = patience => Err(RecordError::Unanswered),
+        }
+    }
+}
+
+impl<L: Ledger> Writer<L> {
+    /// Writes until every recorder is gone and the queue is empty, then closes the ledger.
+    pub async fn run(mut self) {
+        while let Some(first) = self.entries.recv().await {
+            let mut batch = Batch::default();
+            batch.add(first);
+            while batch.exposures.len() < self.batch_rows_max
+                && let Ok(next) = self.entries.try_recv()
+            {
+                batch.add(next);
+            }
+            self.commit(batch).await;
+        }
+        self.ledger.close().await;
+    }
+
+    async fn commit(&mut self, batch: Batch) {
+        let Batch { exposures, waiters } = batch;
+        let (unique, places) = deduplicate(&exposures);
+        let started = self.clock.now();
+        let result = self.ledger.record(&unique).await;
+        self.metrics.transaction(unique.len(), self.clock.now() - started);
+        self.log(&result);
+        match result {
+            Ok(stored) => answer(&self.metrics, &settle(&exposures, &places, &stored), waiters),
+            Err(error) => {
+                self.metrics.failed(&error, exposures.len());
+                let error = match error {
+                    WriteError::KnownAbsent(_) => RecordError::KnownAbsent,
+                    WriteError::Unknown(_) => RecordError::Ambiguous,
+                };
+                for (rows, waiter) in waiters {
+                    if waiter.send(Err(error)).is_err() {
+                        self.metrics.unclaimed(rows);
+                    }
+                }
+            }
+        }
+    }
+
+    fn log(&mut self, result: &Result<Vec<Stored>, WriteError>) {
+        match result {
+            Err(error) if !self.failing => tracing::error!(%error, "exposures cannot be recorded"),
+            Ok(_) if self.failing => tracing::info!("exposures are recorded again"),
+            _ => {}
+        }
+        self.failing = result.is_err();
+    }
+}
+
+type Waiter = oneshot::Sender<Result<Vec<Outcome>, RecordError>>;
+
+/// The exposures of one transaction, and who waits for how many of them, in the same order.
+#[derive(Default)]
+struct Batch {
+    exposures: Vec<Exposure>,
+    waiters: Vec<(usize, Waiter)>,
+}
+
+impl Batch {
+    fn add(&mut self, entry: Entry) {
+        let Entry { exposures, answer, room } = entry;
+        drop(room);
+        self.waiters.push((exposures.len(), answer));
+        self.exposures.extend(exposures);
+    }
+}
+
+/// The first exposure of every event id, and for each exposure the place of its id among them.
+fn deduplicate(exposures: &[Exposure]) -> (Vec<&Exposure>, Vec<usize>) {
+    let mut unique = Vec::with_capacity(exposures.len());
+    let mut known = HashMap::with_capacity(exposures.len());
+    let places = exposures.iter().map(|exposure| match known.entry(exposure.event_id) {
+        hash_map::Entry::Occupied(place) => *place.get(),
+        hash_map::Entry::Vacant(vacant) => {
+            unique.push(exposure);
+            *vacant.insert(unique.len() - 1)
+        }
+    });
+    let places = places.collect();
+    (unique, places)
+}
+
+/// Compares each exposure with the row that is there. The first one of an id whose row is fresh is the one that was
+/// written; an equal one beside it in the same transaction replays, and another body conflicts.
+fn settle(exposures: &[Exposure], places: &[usize], stored: &[Stored]) -> Vec<Outcome> {
+    let mut taken = vec![false; stored.len()];
+    let outcomes = exposures.iter().zip(places).map(|(exposure, place)| {
+        let row = stored[*place];
+        let first = !std::mem::replace(&mut taken[*place], true);
+        match (exposure.body == row.body, row.fresh && first) {
+            (false, _) => Outcome::Conflict,
+            (true, true) => Outcome::Committed,
+            (true, false) => Outcome::Replayed,
+        }
+    });
+    outcomes.collect()
+}
+
+fn answer(metrics: &Metrics, outcomes: &[Outcome], waiters: Vec<(usize, Waiter)>) {
+    outcomes.iter().for_each(|outcome| metrics.settled(*outcome));
+    let mut rest = outcomes;
+    for (rows, waiter) in waiters {
+        let (own, others) = rest.split_at(rows);
+        rest = others;
+        if waiter.send(Ok(own.to_vec())).is_err() {
+            metrics.unclaimed(rows);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,247 @@
+//! Clients: the calls to the seven services. Protobuf goes in and out here and nowhere further inside.
+
+use base::{CallContext, Dependency, Nanos, Phase, Refusal};
+use runtime::{Host, StartError, host::Channel, outbound, upstream_error};
+use stack::LinkTiming;
+use tonic::{Code, Response, Status};
+use wire::{
+    entitlement::v1::{GetEntitlementRequest, entitlement_service_client::EntitlementServiceClient},
+    experiment::v1::{AllocateArmsRequest, experiment_service_client::ExperimentServiceClient},
+    inventory::v1::{GetAvailabilityRequest, StockStatus, inventory_service_client::InventoryServiceClient},
+    pricing::v1::{GetPricesRequest, pricing_service_client::PricingServiceClient},
+    profile::v1::{GetProfileRequest, profile_service_client::ProfileServiceClient},
+    recommendation::v1::{
+        GetRecommendationsRequest, recommendation_service_client::RecommendationServiceClient,
+    },
+    reputation::v1::{GetReputationRequest, reputation_service_client::ReputationServiceClient},
+};
+
+use crate::{
+    decide::{Branch, broken},
+    page::{
+        Arm, Authority, Availability, Entitlement, Inventory, PriceLine, Pricing, Profile, RankedItem,
+        Recommendations, Reputation, Stock,
+    },
+};
+
+/// Version of the profile response that this service understands.
+const PROFILE_SCHEMA: u32 = 1;
+/// Where the page's experiment arms are shown.
+const SURFACE: &str = "home";
+/// Recommended items on a page.
+const RECOMMENDATIONS_MAX: u32 = 10;
+
+/// One long-lived channel a service.
+pub(crate) struct Clients {
+    profile: ProfileServiceClient<Channel>,
+    entitlement: EntitlementServiceClient<Channel>,
+    inventory: InventoryServiceClient<Channel>,
+    pricing: PricingServiceClient<Channel>,
+    experiment: ExperimentServiceClient<Channel>,
+    recommendation: RecommendationServiceClient<Channel>,
+    reputation: ReputationServiceClient<Channel>,
+    /// What this hop keeps of the remaining time: the response reserve.
+    reserve: Nanos,
+}
+
+/// An answer, and how long its call waited before it was sent.
+pub(crate) struct Answer<T> {
+    pub(crate) value: T,
+    pub(crate) wait: Nanos,
+}
+
+impl Clients {
+    /// Channels to all seven; they connect when they are first used.
+    pub(crate) fn new(host: &Host) -> Result<Self, StartError> {
+        Ok(Self {
+            profile: ProfileServiceClient::new(host.peer(Dependency::Profile)?),
+            entitlement: EntitlementServiceClient::new(host.peer(Dependency::Entitlement)?),
+            inventory: InventoryServiceClient::new(host.peer(Dependency::Inventory)?),
+            pricing: PricingServiceClient::new(host.peer(Dependency::Pricing)?),
+            experiment: ExperimentServiceClient::new(host.peer(Dependency::Experiment)?),
+            recommendation: RecommendationServiceClient::new(host.peer(Dependency::Recommendation)?),
+            reputation: ReputationServiceClient::new(host.peer(Dependency::Reputation)?),
+            reserve: host.policy.response_reserve,
+        })
+    }
+
+    pub(crate) async fn profile(&self, context: &CallContext) -> Result<Answer<Profile>, Refusal> {
+        let request = outbound(context, self.reserve, GetProfileRequest { response_schema: PROFILE_SCHEMA });
+        let (wait, message) =
+            opened(self.profile.clone().get_profile(request).await).map_err(profile_error)?;
+        let profile =
+            message.profile.ok_or_else(|| broken(Dependency::Profile, "answered without a profile"))?;
+        let value = Profile {
+            tenant: profile.tenant,
+            subject: profile.subject,
+            display_name: profile.display_name,
+            locale: profile.locale,
+            segment: profile.segment,
+            plan: profile.plan,
+            currency_code: profile.currency_code,
+            policy_version: profile.policy_version,
+            home_item_ids: profile.home_item_ids,
+        };
+        Ok(Answer { value, wait })
+    }
+
+    pub(crate) async fn entitlement(
+        &self,
+        context: &CallContext,
+        profile: &Profile,
+    ) -> Result<Answer<Entitlement>, Refusal> {
+        let message = GetEntitlementRequest {
+            plan: profile.plan.clone(),
+            segment: profile.segment.clone(),
+            policy_version: profile.policy_version,
+        };
+        let request = outbound(context, self.reserve, message);
+        let (wait, message) = opened(self.entitlement.clone().get_entitlement(request).await)
+            .map_err(|status| upstream_error(Phase::Entitlement, &status))?;
+        let missing = || broken(Dependency::Entitlement, "answered without an entitlement");
+        let entitlement = message.entitlement.ok_or_else(missing)?;
+        let value = Entitlement {
+            authority: Authority::Call,
+            policy_version: entitlement.policy_version,
+            claims: entitlement.claims,
+        };
+        Ok(Answer { value, wait })
+    }
+
+    pub(crate) async fn inventory(
+        &self,
+        context: &CallContext,
+        profile: &Profile,
+    ) -> Result<Answer<Inventory>, Refusal> {
+        let request = outbound(
+            context,
+            self.reserve,
+            GetAvailabilityRequest { item_ids: profile.home_item_ids.clone() },
+        );
+        let (wait, message) = opened(self.inventory.clone().get_availability(request).await)
+            .map_err(|status| upstream_error(Phase::Fanout(Dependency::Inventory), &status))?;
+        let items = message.items.into_iter().map(|item| {
+            let status = match StockStatus::try_from(item.status) {
+                Ok(StockStatus::InStock) => Stock::InStock,
+                Ok(StockStatus::LowStock) => Stock::LowStock,
+                Ok(StockStatus::OutOfStock) => Stock::OutOfStock,
+                Ok(StockStatus::Unspecified) | Err(_) => {
+                    return Err(broken(Dependency::Inventory, "answered with an unknown stock status"));
+                }
+            };
+            Ok(Availability { item_id: item.item_id, available_units: item.available_units, status })
+        });
+        let items = items.collect::<Result<_, _>>()?;
+        Ok(Answer { value: Inventory { items, as_of_unix_ms: message.as_of_unix_ms }, wait })
+    }
+
+    pub(crate) async fn pricing(
+        &self,
+        context: &CallContext,
+        profile: &Profile,
+        entitlement: &Entitlement,
+    ) -> Result<Answer<Pricing>, Refusal> {
+        let message = GetPricesRequest {
+            item_ids: profile.home_item_ids.clone(),
+            currency_code: profile.currency_code.clone(),
+            claims: entitlement.claims.clone(),
+        };
+        let request = outbound(context, self.reserve, message);
+        let (wait, message) = opened(self.pricing.clone().get_prices(request).await)
+            .map_err(|status| upstream_error(Phase::Fanout(Dependency::Pricing), &status))?;
+        let lines = message.lines.into_iter().map(|line| {
+            let (Some(list), Some(net)) = (line.list_price, line.net_price) else {
+                return Err(broken(Dependency::Pricing, "answered with a line without a price"));
+            };
+            if list.currency_code != profile.currency_code || net.currency_code != profile.currency_code {
+                return Err(broken(Dependency::Pricing, "answered in another currency"));
+            }
+            Ok(PriceLine {
+                item_id: line.item_id,
+                list_minor_units: list.minor_units,
+                net_minor_units: net.minor_units,
+                discount_basis_points: line.discount_basis_points,
+            })
+        });
+        let lines = lines.collect::<Result<_, _>>()?;
+        Ok(Answer { value: Pricing { currency_code: profile.currency_code.clone(), lines }, wait })
+    }
+
+    pub(crate) async fn experiments(&self, context: &CallContext) -> Result<Answer<Vec<Arm>>, Refusal> {
+        let request = outbound(context, self.reserve, AllocateArmsRequest { surface: SURFACE.to_owned() });
+        let (wait, message) = opened(self.experiment.clone().allocate_arms(request).await)
+            .map_err(|status| upstream_error(Phase::Fanout(Dependency::Experiment), &status))?;
+        let arms = message.allocations.into_iter().map(|allocation| Arm {
+            experiment_id: allocation.experiment_id,
+            experiment_version: allocation.experiment_version,
+            variant: allocation.variant,
+            event_id: allocation.event_id,
+        });
+        Ok(Answer { value: arms.collect(), wait })
+    }
+
+    pub(crate) async fn recommendations(
+        &self,
+        context: &CallContext,
+        profile: &Profile,
+    ) -> Answer<Branch<Recommendations>> {
+        let message = GetRecommendationsRequest {
+            limit: RECOMMENDATIONS_MAX,
+            exclude_item_ids: profile.home_item_ids.clone(),
+        };
+        let request = outbound(context, self.reserve, message);
+        optional(self.recommendation.clone().get_recommendations(request).await, |message| {
+            let items = message.items.into_iter();
+            let items: Vec<_> = items
+                .map(|item| RankedItem { item_id: item.item_id, score_micros: item.score_micros })
+                .collect();
+            (!items.is_empty()).then_some(Recommendations { items })
+        })
+    }
+
+    pub(crate) async fn reputation(&self, context: &CallContext) -> Answer<Branch<Reputation>> {
+        let request = outbound(context, self.reserve, GetReputationRequest {});
+        optional(self.reputation.clone().get_reputation(request).await, |message| {
+            message.reputation.map(|reputation| Reputation {
+                score: reputation.score,
+                review_count: reputation.review_count,
+                lower_bound: reputation.lower_bound,
+                upper_bound: reputation.upper_bound,
+            })
+        })
+    }
+}
+
+/// Splits an answer into the time it waited to be sent and its message.
+fn opened<M>(result: Result<Response<M>, Status>) -> Result<(Nanos, M), Status> {
+    let response = result?;
+    let wait = response.extensions().get::<LinkTiming>().map_or(Nanos::ZERO, |timing| timing.acquire);
+    Ok((wait, response.into_inner()))
+}
+
+/// The profile service says whether the subject exists at all, which is the one verdict of a dependency that the caller
+/// must hear; everything else of it is mapped like any other failure.
+fn profile_error(status: Status) -> Refusal {
+    if status.code() == Code::PermissionDenied {
+        return Refusal::new(base::Reason::PermissionDenied, "the tenant has no such subject")
+            .in_phase(Phase::Profile);
+    }
+    upstream_error(Phase::Profile, &status)
+}
+
+fn optional<M, T>(
+    result: Result<Response<M>, Status>,
+    section: impl FnOnce(M) -> Option<T>,
+) -> Answer<Branch<T>> {
+    match opened(result) {
+        Ok((wait, message)) => Answer { value: Branch::Answered(section(message)), wait },
+        Err(status) => {
+            let value = match status.code() {
+                Code::DeadlineExceeded => Branch::TimedOut,
+                Code::ResourceExhausted => Branch::Overloaded,
+                _ => Branch::Failed,
+            };
+            Answer { value, wait: Nanos::ZERO }
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! Home-api: assembles the home page of a subject from seven services within one deadline, on two faces of one port.
+
+mod clients;
+mod decide;
+mod edge;
+mod metrics;
+mod page;
+mod serve_page;
+
+use std::sync::Arc;
+
+use model::policy::ServiceName;
+use runtime::{Host, StartError, authenticate, authenticate::HeaderAuthenticator};
+use serve::Routes;
+use wire::home::v2::home_service_server::HomeServiceServer;
+
+/// The service, ready to be hosted: gRPC and HTTP by one function.
+///
+/// # Errors
+/// `Usage` when the address of a peer is missing.
+pub fn build(host: &Host) -> Result<Routes, StartError> {
+    let clients = clients::Clients::new(host)?;
+    let home = Arc::new(serve_page::Home::new(
+        clients,
+        Arc::clone(&host.policy),
+        Arc::clone(&host.world.clock),
+        metrics::HomeMetrics::new(&host.registry),
+    ));
+    let authenticator: Arc<dyn authenticate::Authenticator> = Arc::new(HeaderAuthenticator);
+    let gate = authenticate::gate(Arc::clone(&authenticator), Arc::clone(&host.world.ids));
+    debug_assert_eq!(host.service, ServiceName::HomeApi);
+    let http = edge::HttpFace { home: Arc::clone(&home), authenticator, ids: Arc::clone(&host.world.ids) };
+    Ok(Routes::new()
+        .grpc(HomeServiceServer::new(edge::GrpcFace { home }))
+        .gate(&gate)
+        .http(edge::router(http)))
+}

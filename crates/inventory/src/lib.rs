@@ -1,0 +1,3 @@
+//! Inventory: what can be promised of each item.
+
+pub mod decide;

@@ -1,0 +1,189 @@
+//! Plan: what a run is asked to do.
+
+use std::fmt;
+
+use base::{Nanos, Origin};
+use model::{Scale, workload::Workload};
+
+use crate::{connection::CONNECTIONS_MAX, schedule::Course};
+
+/// Default bound on operations in flight.
+pub const IN_FLIGHT_MAX: usize = 4_096;
+/// Most stages of a plan.
+pub const STAGES_MAX: usize = 64;
+/// Longest plan, in model time; a timeline keeps one entry a second.
+pub const DURATION_MAX: Nanos = Nanos::from_secs(24 * 3_600);
+/// Strongest slow motion.
+pub const DILATE_MAX: u32 = 1_000;
+/// Most operations in flight that a plan may allow.
+const IN_FLIGHT_LIMIT: usize = 1 << 20;
+/// Longest prefix, so that prefix and number fit the 64 bytes of a request id.
+const PREFIX_BYTES_MAX: usize = 40;
+
+/// A part of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StagePlan {
+    /// Its name in the report.
+    pub name: String,
+    /// Its length in model time.
+    pub duration: Nanos,
+    /// Whether its latencies count. Warm-up is not measured, and is balanced all the same.
+    pub measured: bool,
+}
+
+impl StagePlan {
+    /// A stage that is not measured.
+    pub fn warm_up(name: impl Into<String>, duration: Nanos) -> Self {
+        Self { name: name.into(), duration, measured: false }
+    }
+
+    /// A measured stage.
+    pub fn measured(name: impl Into<String>, duration: Nanos) -> Self {
+        Self { name: name.into(), duration, measured: true }
+    }
+}
+
+/// How much of the declared workload is offered.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Rate {
+    /// A mean rate in requests per second of model time; waves, classes and keys stay as declared.
+    PerSecond(f64),
+    /// A smaller system: rates and key space times this fraction.
+    Scale(Scale),
+}
+
+/// A run. Times are model time: with `dilate` they take that many times as long.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Host and port of the home API.
+    pub target: String,
+    /// What arrives.
+    pub workload: Workload,
+    /// Seed of the arrivals.
+    pub seed: u64,
+    /// How much of it.
+    pub rate: Rate,
+    /// Slow motion; 1 is none.
+    pub dilate: u32,
+    /// The stages, in order.
+    pub stages: Vec<StagePlan>,
+    /// Operations in flight beyond which an arrival is unsent.
+    pub in_flight_max: usize,
+    /// Connections to the target.
+    pub connections: usize,
+    /// Timeout of every operation, sent as `grpc-timeout`; `None` leaves it to the service's default.
+    pub timeout: Option<Nanos>,
+    /// The objective that goodput refers to.
+    pub objective: Nanos,
+    /// Origin that the requests declare.
+    pub origin: Origin,
+    /// Begins every request id, which ends with the number of the operation. Emulated draws are keyed by the id, so
+    /// runs that are to be compared share it, and runs that are not to replay each other's exposures do not.
+    pub id_prefix: String,
+    /// How long the end of the schedule waits for operations in flight.
+    pub drain: Nanos,
+}
+
+impl Plan {
+    /// A plan with the defaults: one measured stage, no timeout, declared load test, `load` as prefix.
+    pub fn new(target: impl Into<String>, workload: Workload, rate: Rate, duration: Nanos) -> Self {
+        Self {
+            target: target.into(),
+            workload,
+            seed: 1,
+            rate,
+            dilate: 1,
+            stages: vec![StagePlan::measured("measured", duration)],
+            in_flight_max: IN_FLIGHT_MAX,
+            connections: 2,
+            timeout: None,
+            objective: Nanos::from_millis(300),
+            origin: Origin::LoadTest,
+            id_prefix: "load".to_owned(),
+            drain: Nanos::from_secs(5),
+        }
+    }
+
+    /// Checks everything that can be known before the target is asked.
+    ///
+    /// # Errors
+    /// [`LoadError::Plan`] with every fault, one a line.
+    pub fn check(&self) -> Result<(), LoadError> {
+        let mut faults = Vec::new();
+        let mut check = |sound: bool, fault: &str| {
+            if !sound {
+                faults.push(fault.to_owned());
+            }
+        };
+        let total = self.stages.iter().fold(Nanos::ZERO, |sum, stage| sum + stage.duration);
+        check(!self.stages.is_empty() && self.stages.len() <= STAGES_MAX, "stages: expected 1 to 64");
+        check(self.stages.iter().any(|stage| stage.measured), "stages: none is measured");
+        check(
+            self.stages.iter().all(|stage| stage.duration >= Nanos::from_millis(1)),
+            "stages: each lasts at least 1 ms",
+        );
+        check(total <= DURATION_MAX, "stages: the whole run lasts at most 24 h");
+        check((1..=DILATE_MAX).contains(&self.dilate), "dilate: expected 1 to 1000");
+        check((1..=CONNECTIONS_MAX).contains(&self.connections), "connections: expected 1 to 4");
+        check((1..=IN_FLIGHT_LIMIT).contains(&self.in_flight_max), "in_flight_max: expected 1 to 1048576");
+        check(self.timeout.is_none_or(|timeout| !timeout.is_zero()), "timeout: must not be zero");
+        check(!self.objective.is_zero(), "objective: must not be zero");
+        check(
+            self.id_prefix.len() <= PREFIX_BYTES_MAX && base::RequestId::parse(&self.id_prefix).is_ok(),
+            "id_prefix: expected 1 to 40 characters that a request id may have",
+        );
+        if let Rate::PerSecond(rate) = self.rate {
+            // NaN is in no range.
+            check((0.001..=1e6).contains(&rate), "rate: expected 0.001 to 1000000 requests a second");
+        }
+        if faults.is_empty() { Ok(()) } else { Err(LoadError::Plan(faults.join("\n"))) }
+    }
+
+    /// The course of the run, beginning at a wall instant.
+    pub(crate) fn course(&self, start: Nanos) -> Course {
+        let mut end = Nanos::ZERO;
+        let ends = self.stages.iter().map(|stage| {
+            end = end + stage.duration;
+            end
+        });
+        Course { start, dilate: self.dilate, ends: ends.collect() }
+    }
+}
+
+/// Why a run could not be made.
+#[derive(Debug)]
+pub enum LoadError {
+    /// The plan is impossible; a mistake of use.
+    Plan(String),
+    /// The target could not be reached when the run began.
+    Connect {
+        /// Host and port.
+        target: String,
+        /// What went wrong.
+        reason: String,
+    },
+    /// A thread or its runtime could not be started.
+    Thread(std::io::Error),
+    /// A thread of the generator ended in a panic; its name.
+    Panicked(&'static str),
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Plan(faults) => f.write_str(faults),
+            Self::Connect { target, reason } => write!(f, "cannot connect to {target}: {reason}"),
+            Self::Thread(error) => write!(f, "cannot start a thread of the generator: {error}"),
+            Self::Panicked(thread) => write!(f, "the generator's thread {thread} panicked"),
+        }
+    }
+}
+
+impl std::error::Error for LoadError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Thread(error) => Some(error),
+            Self::Plan(_) | Self::Connect { .. } | Self::Panicked(_) => None,
+        }
+    }
+}

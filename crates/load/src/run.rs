@@ -1,0 +1,211 @@
+//! Run: two threads, one for the schedule and one for sending, and the caller's own, which looks on.
+
+use std::{
+    cell::RefCell,
+    rc::Rc,
+    sync::{Arc, mpsc as sync},
+    thread,
+};
+
+use base::{Clock, Nanos, clock::MonotonicClock, clock::process_cpu};
+use tokio::sync::mpsc;
+
+use crate::{
+    LoadError, Plan, Progress, Report, Stop,
+    assemble::assemble,
+    call::Template,
+    check::Stability,
+    clock::{Priority, raise_priority},
+    connection::Connections,
+    progress::Gauges,
+    schedule::{BEHIND_MAX, Course, Due, Followed, follow},
+    send::{Sending, drive},
+    source::Source,
+    tally::Tally,
+};
+
+/// Time between the last preparation and the first arrival that may be due.
+const LEAD: Nanos = Nanos::from_millis(20);
+/// How often the caller's thread looks.
+const LOOK_INTERVAL: Nanos = Nanos::from_millis(250);
+
+/// Drives the plan to its end. Blocks the calling thread, on which `progress` is called when a stage begins and about
+/// four times a second.
+///
+/// # Errors
+/// [`LoadError`] when the plan is impossible, or the target is not there when the run begins. What fails later is a
+/// result and is counted.
+pub fn run(plan: Plan, progress: impl FnMut(Progress)) -> Result<Report, LoadError> {
+    run_until(plan, &Stop::default(), progress)
+}
+
+/// As [`run`], and ends early when `stop` is set.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_until(plan: Plan, stop: &Stop, progress: impl FnMut(Progress)) -> Result<Report, LoadError> {
+    plan.check()?;
+    let source = Source::of(&plan)?;
+    execute(plan, source, stop, progress)
+}
+
+/// What a run leaves behind, before it is made into a report.
+pub(crate) struct Remains {
+    pub(crate) tally: Tally,
+    pub(crate) followed: Followed,
+    pub(crate) identities_untracked: u64,
+    pub(crate) connections_lost: u64,
+    pub(crate) sender_priority: Priority,
+    pub(crate) wall: Nanos,
+    pub(crate) cpu: Nanos,
+    pub(crate) stopped_early: bool,
+}
+
+/// What the sending thread leaves behind.
+struct Sent {
+    tally: Tally,
+    identities_untracked: u64,
+    connections_lost: u64,
+    priority: Priority,
+}
+
+pub(crate) fn execute(
+    plan: Plan,
+    source: Source,
+    stop: &Stop,
+    progress: impl FnMut(Progress),
+) -> Result<Report, LoadError> {
+    let Source { arrivals, retries, facts } = source;
+    let gauges = Arc::new(Gauges::default());
+    let (feed, due) = mpsc::channel(BEHIND_MAX);
+    let (ready, started) = sync::sync_channel(1);
+    let (done, outcome) = sync::sync_channel(1);
+
+    let sending = {
+        let (plan, gauges) = (plan.clone(), Arc::clone(&gauges));
+        thread::Builder::new().name("load-send".to_owned()).spawn(move || {
+            // The receivers outlive this thread, unless the caller's thread panicked; then nobody asks.
+            let _ = done.send(send(&plan, retries, gauges, due, &ready));
+        })
+    };
+    let sending = sending.map_err(LoadError::Thread)?;
+    let Ok(course) = started.recv() else {
+        return Err(finish(sending, &outcome).err().unwrap_or(LoadError::Panicked("load-send")));
+    };
+
+    let (wall_began, cpu_began) = (MonotonicClock.now(), process_cpu());
+    let schedule = {
+        let (stop, course) = (stop.clone(), Course::clone(&course));
+        let follow = move || follow(arrivals, &course, feed, &stop);
+        thread::Builder::new().name("load-clock".to_owned()).spawn(follow).map_err(LoadError::Thread)?
+    };
+    let sent = watch(&course, &gauges, &outcome, progress);
+    let followed = schedule.join().map_err(|_| LoadError::Panicked("load-clock"));
+    let sent = match sent {
+        Some(sent) => sent?,
+        None => return Err(finish(sending, &outcome).err().unwrap_or(LoadError::Panicked("load-send"))),
+    };
+    sending.join().map_err(|_| LoadError::Panicked("load-send"))?;
+    let remains = Remains {
+        tally: sent.tally,
+        followed: followed?,
+        identities_untracked: sent.identities_untracked,
+        connections_lost: sent.connections_lost,
+        sender_priority: sent.priority,
+        wall: MonotonicClock.now() - wall_began,
+        cpu: process_cpu() - cpu_began,
+        stopped_early: stop.is_set(),
+    };
+    Ok(assemble(&plan, facts, remains))
+}
+
+/// Joins the sending thread and gives its result.
+fn finish(
+    sending: thread::JoinHandle<()>,
+    outcome: &sync::Receiver<Result<Sent, LoadError>>,
+) -> Result<Sent, LoadError> {
+    sending.join().map_err(|_| LoadError::Panicked("load-send"))?;
+    outcome.try_recv().unwrap_or(Err(LoadError::Panicked("load-send")))
+}
+
+/// The sending thread: opens the connections, says when the course starts, and drives it.
+fn send(
+    plan: &Plan,
+    retries: crate::retry::Retries,
+    gauges: Arc<Gauges>,
+    due: mpsc::Receiver<Due>,
+    ready: &sync::SyncSender<Course>,
+) -> Result<Sent, LoadError> {
+    let priority = raise_priority();
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(LoadError::Thread)?;
+    let refused = |error: crate::connection::DialError| LoadError::Connect {
+        target: plan.target.clone(),
+        reason: error.to_string(),
+    };
+    runtime.block_on(async {
+        let (connections, drivers) =
+            Connections::open(&plan.target, plan.connections).await.map_err(refused)?;
+        let template = Template::new(&plan.target, plan.origin)
+            .ok_or_else(|| LoadError::Plan(format!("target: {:?} is not a host and port", plan.target)))?;
+        let course = plan.course(MonotonicClock.now() + LEAD);
+        let sending = Rc::new(Sending {
+            course: course.clone(),
+            template,
+            connections: Rc::clone(&connections),
+            retries,
+            timeout: plan.timeout,
+            id_prefix: plan.id_prefix.clone(),
+            in_flight_max: plan.in_flight_max,
+            drain: course.wall(plan.drain),
+            tally: RefCell::new(Tally::new(plan.stages.iter().map(|s| s.measured).collect(), plan.objective)),
+            stability: RefCell::default(),
+            gauges,
+        });
+        let keepers = drivers
+            .into_iter()
+            .enumerate()
+            .map(|(lane, driver)| Rc::clone(&connections).keep_up(lane, driver));
+        // The caller's thread waits for it; if it is gone, the feed is too, and driving ends at once.
+        let _ = ready.send(course);
+        drive(Rc::clone(&sending), due, keepers).await;
+        let sending = Rc::try_unwrap(sending).map_err(|_| LoadError::Panicked("load-send"))?;
+        Ok(Sent {
+            tally: sending.tally.into_inner(),
+            identities_untracked: Stability::untracked(&sending.stability.borrow()),
+            connections_lost: connections.lost(),
+            priority,
+        })
+    })
+}
+
+/// Looks on until the sending thread is done; `None` when it died.
+fn watch(
+    course: &Course,
+    gauges: &Gauges,
+    outcome: &sync::Receiver<Result<Sent, LoadError>>,
+    mut progress: impl FnMut(Progress),
+) -> Option<Result<Sent, LoadError>> {
+    let total = *course.ends.last()?;
+    let starts = std::iter::once(Nanos::ZERO).chain(course.ends.iter().copied());
+    let starts: Vec<Nanos> = starts.take(course.ends.len()).map(|at| course.instant(at)).collect();
+    let mut begun = 0;
+    loop {
+        let now = MonotonicClock.now();
+        let elapsed = course.model(now - course.start).min(total);
+        let due = starts.partition_point(|start| *start <= now);
+        for stage in begun..due {
+            progress(gauges.look(stage, true, elapsed, total));
+        }
+        if begun == due && due > 0 {
+            progress(gauges.look(due - 1, false, elapsed, total));
+        }
+        begun = due;
+        let next = starts.get(begun).map_or(LOOK_INTERVAL, |start| LOOK_INTERVAL.min(*start - now));
+        match outcome.recv_timeout(next.into()) {
+            Ok(sent) => return Some(sent),
+            Err(sync::RecvTimeoutError::Timeout) => {}
+            Err(sync::RecvTimeoutError::Disconnected) => return None,
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Check: `mercury check`, validation of the files that a user edits, with every fault at once.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use model::{policy::Policy, scenario::Scenario, workload::Workload};
+
+use crate::exit::Exit;
+
+/// Arguments of `mercury check`.
+#[derive(Debug, clap::Args)]
+#[command(arg_required_else_help = true)]
+pub(crate) struct Args {
+    /// A policy, like config/policy.toml.
+    #[arg(long, value_name = "FILE")]
+    policy: Vec<PathBuf>,
+    /// A workload, like config/workloads/mercury-home-peak-v4.toml.
+    #[arg(long, value_name = "FILE")]
+    workload: Vec<PathBuf>,
+    /// A scenario, like config/scenarios/peak-slowdown-recovery.toml.
+    #[arg(long, value_name = "FILE")]
+    scenario: Vec<PathBuf>,
+}
+
+pub(crate) fn run(args: &Args) -> Exit {
+    let policies = args.policy.iter().map(|path| read(path, Policy::parse).map(drop));
+    let workloads = args.workload.iter().map(|path| read(path, Workload::parse).map(drop));
+    let scenarios = args.scenario.iter().map(|path| read(path, Scenario::parse).map(drop));
+    let faults: Vec<String> = policies.chain(workloads).chain(scenarios).filter_map(Result::err).collect();
+    if faults.is_empty() {
+        println!("every file is valid");
+        Exit::Pass
+    } else {
+        Exit::Usage(faults.join("\n"))
+    }
+}
+
+/// The given scenario, or the shipped one.
+pub(crate) fn scenario(path: Option<&Path>) -> Result<Scenario, Exit> {
+    given(path, model::scenario::SHIPPED, Scenario::parse)
+}
+
+/// The given workload, or the shipped one.
+pub(crate) fn workload(path: Option<&Path>) -> Result<Workload, Exit> {
+    given(path, model::workload::SHIPPED, Workload::parse)
+}
+
+fn given<T>(
+    path: Option<&Path>,
+    shipped: (&str, &str),
+    parse: fn(&str, &str) -> Result<T, model::faults::Faults>,
+) -> Result<T, Exit> {
+    match path {
+        Some(path) => read(path, parse).map_err(Exit::Usage),
+        None => parse(shipped.0, shipped.1).map_err(|faults| Exit::Usage(faults.to_string())),
+    }
+}
+
+fn read<T>(path: &Path, parse: fn(&str, &str) -> Result<T, model::faults::Faults>) -> Result<T, String> {
+    let name = path.display().to_string();
+    let text = fs::read_to_string(path).map_err(|error| format!("cannot read {name}: {error}"))?;
+    parse(&name, &text).map_err(|faults| faults.to_string())
+}

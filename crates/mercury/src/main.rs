@@ -1,0 +1,67 @@
+//! Mercury: the one binary. Composition root and command line; every command is a room of its own here, and the work
+//! itself lives in the crates below.
+
+mod check;
+mod duration;
+mod emulate;
+mod endpoints;
+mod exit;
+mod load;
+mod probe;
+mod rehearse;
+mod serve;
+mod up;
+mod world;
+
+use clap::{Parser, Subcommand};
+use exit::Exit;
+
+/// A gRPC suite that misses its tail objective, repairs it, and lets you rehearse the repair.
+#[derive(Debug, Parser)]
+#[command(name = "mercury", version, propagate_version = true, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve one service, or the emulator, in the foreground.
+    Serve(serve::Args),
+    /// Run the whole suite as child processes on loopback, in the foreground.
+    Up(up::Args),
+    /// Drive a running suite with an open-loop workload.
+    Load(load::Args),
+    /// Rehearse: start a suite, drive it, judge it by gates, and write the evidence.
+    #[command(subcommand)]
+    Rehearse(rehearse::Command),
+    /// Look into the emulated dependencies, or change what they do.
+    #[command(subcommand)]
+    Emulator(emulate::Command),
+    /// Ask a process whether it is ready; for health checks in images without a shell.
+    Probe(probe::Args),
+    /// Validate policy, workload and scenario files.
+    Check(check::Args),
+}
+
+fn main() -> std::process::ExitCode {
+    let exit = match Cli::parse().command {
+        Command::Serve(args) => serve::run(args),
+        Command::Up(args) => up::run(args),
+        Command::Load(args) => load::run(args),
+        Command::Rehearse(command) => rehearse::run(command),
+        Command::Emulator(command) => emulate::run(command),
+        Command::Probe(args) => probe::run(args),
+        Command::Check(args) => check::run(&args),
+    };
+    exit.report()
+}
+
+impl From<runtime::StartError> for Exit {
+    fn from(error: runtime::StartError) -> Self {
+        match error {
+            runtime::StartError::Usage(message) => Self::Usage(message),
+            runtime::StartError::Failed(message) => Self::Error(message),
+        }
+    }
+}

@@ -1,0 +1,365 @@
+//! Serve: `mercury serve`, one process of the suite. Opens its sockets, builds the service on them, and stays until a
+//! signal.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::Read as _,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use ::emulator::Emulator;
+use base::Nanos;
+use clap::ValueEnum as _;
+use model::{policy::ServiceName, scale::Scale};
+use runtime::{Host, host, limits, link_metrics::Links, process::Process};
+use serde_json::json;
+use serve::{Limits, Routes, listener, shell::DrainReport, telemetry};
+use tokio::net::TcpListener;
+
+use crate::{
+    exit::{self, Exit},
+    world,
+};
+
+/// Bound of the last spans' way out.
+const TELEMETRY_FLUSH: Nanos = Nanos::from_secs(3);
+/// The emulator drains as fast as it can: what it holds up are its callers.
+const EMULATOR_DRAIN: Nanos = Nanos::from_secs(2);
+
+/// What `mercury serve` can serve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Server {
+    /// The ingress: GET /v2/home and its gRPC face.
+    HomeApi,
+    /// Who the subject is.
+    Profile,
+    /// What the subject may do.
+    Entitlement,
+    /// What can be promised.
+    Inventory,
+    /// What it costs.
+    Pricing,
+    /// Which arms are shown.
+    Experiment,
+    /// What the subject may like.
+    Recommendation,
+    /// How the subject's reviews stand.
+    Reputation,
+    /// The seven emulated dependencies.
+    Emulator,
+}
+
+impl Server {
+    const fn service(self) -> Option<ServiceName> {
+        match self {
+            Self::HomeApi => Some(ServiceName::HomeApi),
+            Self::Profile => Some(ServiceName::Profile),
+            Self::Entitlement => Some(ServiceName::Entitlement),
+            Self::Inventory => Some(ServiceName::Inventory),
+            Self::Pricing => Some(ServiceName::Pricing),
+            Self::Experiment => Some(ServiceName::Experiment),
+            Self::Recommendation => Some(ServiceName::Recommendation),
+            Self::Reputation => Some(ServiceName::Reputation),
+            Self::Emulator => None,
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self.service() {
+            Some(service) => service.as_str(),
+            None => "emulator",
+        }
+    }
+
+    /// Default port of the main socket (DESIGN section 9).
+    const fn port(self) -> u16 {
+        if matches!(self, Self::HomeApi) { 8080 } else { 50051 }
+    }
+}
+
+/// Arguments of `mercury serve`. Each is an environment variable as well, for containers.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// What to serve.
+    #[arg(value_enum)]
+    server: Server,
+    /// Address of the main port [default: 0.0.0.0:50051; home-api: 0.0.0.0:8080].
+    #[arg(long, value_name = "IP:PORT", env = "MERCURY_LISTEN")]
+    listen: Option<SocketAddr>,
+    /// Address of the admin port: /livez, /readyz, /startupz, /metrics, /policy.
+    #[arg(long, value_name = "IP:PORT", env = "MERCURY_ADMIN", default_value = "0.0.0.0:9464")]
+    admin: SocketAddr,
+    /// Address of the emulator's control port.
+    #[arg(long, value_name = "IP:PORT", env = "MERCURY_CONTROL", default_value = "0.0.0.0:50052")]
+    control: SocketAddr,
+    /// The policy [default: the one that this binary ships with].
+    #[arg(long, value_name = "FILE", env = "MERCURY_POLICY")]
+    policy: Option<PathBuf>,
+    /// Address of the emulated dependencies.
+    #[arg(long, value_name = "HOST:PORT", env = "MERCURY_EMULATOR")]
+    emulator: Option<String>,
+    /// Address of another service; once for each of home-api's seven.
+    #[arg(long = "peer", value_name = "NAME=HOST:PORT", env = "MERCURY_PEERS", value_delimiter = ',', value_parser = peer)]
+    peers: Vec<(String, String)>,
+    /// The exposure ledger of experiment.
+    #[arg(long, value_name = "FILE", env = "MERCURY_LEDGER", default_value = "exposures.sqlite")]
+    ledger: PathBuf,
+    /// The emulator's scenario [default: the one that this binary ships with].
+    #[arg(long, value_name = "FILE", env = "MERCURY_SCENARIO")]
+    scenario: Option<PathBuf>,
+    /// Seed of the emulator's data set and draws.
+    #[arg(long, value_name = "N", env = "MERCURY_SEED", default_value_t = 1)]
+    seed: u64,
+    /// Size of the emulated dependencies, as a share of one admission domain.
+    #[arg(long, value_name = "A/B", env = "MERCURY_SCALE", default_value = "1", value_parser = Scale::parse)]
+    scale: Scale,
+    /// Write the real addresses to this file once the process is ready.
+    #[arg(long, value_name = "FILE")]
+    announce: Option<PathBuf>,
+    /// Stop when standard input ends, so that no child outlives its launcher.
+    #[arg(long)]
+    exit_with_stdin: bool,
+    /// Log filter, as in RUST_LOG.
+    #[arg(long, value_name = "DIRECTIVES", env = "MERCURY_LOG", default_value = "info")]
+    log: String,
+    /// Log lines for people or for machines.
+    #[arg(long, value_enum, env = "MERCURY_LOG_FORMAT", default_value_t = LogFormat::Human)]
+    log_format: LogFormat,
+}
+
+/// How a log line looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum LogFormat {
+    Human,
+    Json,
+}
+
+fn peer(text: &str) -> Result<(String, String), String> {
+    let (name, address) = text.split_once('=').ok_or("expected NAME=HOST:PORT")?;
+    if base::Dependency::parse(name).is_none() {
+        return Err(format!("unknown service {name:?}"));
+    }
+    if !address.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok()) {
+        return Err(format!("{name}: expected HOST:PORT, found {address:?}"));
+    }
+    Ok((name.to_owned(), address.to_owned()))
+}
+
+pub(crate) fn run(args: Args) -> Exit {
+    let server = args.server;
+    let mut process = Process::new(server.name(), |tasks| world::world(tasks));
+    let telemetry = match start_telemetry(&args, &process) {
+        Ok(telemetry) => telemetry,
+        Err(error) => return Exit::Usage(error.to_string()),
+    };
+    process.trace(telemetry.tracer());
+    let runtime = match world::runtime() {
+        Ok(runtime) => runtime,
+        Err(exit) => return exit,
+    };
+    let result = runtime.block_on(serve(args, process));
+    // Serving has ended and the runtime is gone: whatever the collector does, this returns within its bound.
+    drop(runtime);
+    if let Err(lost) = telemetry.shutdown(TELEMETRY_FLUSH) {
+        tracing::warn!(%lost, "telemetry");
+    }
+    match result {
+        Ok(report) if report.is_clean() => Exit::Pass,
+        Ok(report) => Exit::Cut(format!(
+            "{}: the drain cut {} exchanges and {} tasks after {}",
+            server.name(),
+            report.cut_exchanges,
+            report.aborted_tasks,
+            report.took
+        )),
+        Err(exit) => exit,
+    }
+}
+
+fn start_telemetry(args: &Args, process: &Process) -> Result<telemetry::Telemetry, telemetry::TelemetryError> {
+    let format = match args.log_format {
+        LogFormat::Human => telemetry::LogFormat::Human,
+        LogFormat::Json => telemetry::LogFormat::Json,
+    };
+    let config = telemetry::TelemetryConfig {
+        service: args.server.name(),
+        instance: uuid::Uuid::new_v4().to_string(),
+        log: telemetry::LogConfig { filter: args.log.clone(), format },
+        export: telemetry::ExportConfig::from_env(|name| std::env::var(name).ok())?,
+    };
+    telemetry::init(&config, &process.world, &process.registry)
+}
+
+async fn serve(args: Args, mut process: Process) -> Result<DrainReport, Exit> {
+    let signals = serve::shell::Signals::install().map_err(|error| Exit::Error(error.to_string()))?;
+    let server = args.server;
+    let listen = args.listen.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], server.port())));
+    let (main, main_at) = bind(listen).await?;
+    let (admin, admin_at) = bind(args.admin).await?;
+    let mut announced = json!({
+        "service": server.name(),
+        "admin": admin_at.to_string(),
+        "pid": std::process::id(),
+    });
+    announced[if server == Server::HomeApi { "http" } else { "grpc" }] = main_at.to_string().into();
+
+    let drain = if let Some(service) = server.service() {
+        let policy = policy(args.policy.as_deref())?;
+        let (drain, bounds) = (policy.drain, limits::limits(&policy, service));
+        let generation = policy.generation;
+        let shown = json!({"generation": generation, "digest": format!("{:016x}", policy.digest)});
+        let host = Host {
+            service,
+            world: process.world.clone(),
+            policy: Arc::new(policy),
+            registry: process.registry.clone(),
+            emulator: args.emulator.clone(),
+            peers: args.peers.iter().cloned().collect::<BTreeMap<_, _>>(),
+            links: Links::new(&process.registry),
+        };
+        let routes = build(&host, &args.ledger).await?;
+        process.open(server.name(), main, routes, bounds)?;
+        process.open_admin(admin, axum::Router::new().route("/policy", axum::routing::get(async move || axum::Json(shown))));
+        drain
+    } else {
+        let emulator = emulator(&args, &process)?;
+        let (control, control_at) = bind(args.control).await?;
+        announced["control"] = control_at.to_string().into();
+        process.open("emulator", main, emulator.facts_routes(), Limits::default())?;
+        process.open("control", control, emulator.control_routes(), Limits::default())?;
+        process.open_admin(admin, axum::Router::new());
+        EMULATOR_DRAIN
+    };
+
+    if let Some(path) = &args.announce {
+        announce(path, &announced)?;
+    }
+    tracing::info!(listen = %main_at, admin = %admin_at, "ready");
+    let stop = Stop::new(signals, args.exit_with_stdin);
+    let hasten = stop.clone();
+    let report = process.run(stop.first(), hasten.second(), drain).await;
+    tracing::info!(clean = report.is_clean(), took = %report.took, cut = report.cut_exchanges, "stopped");
+    Ok(report)
+}
+
+async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Exit> {
+    let bound = async {
+        let listener = listener::bind(address).await?;
+        let at = listener.local_addr()?;
+        Ok::<_, std::io::Error>((listener, at))
+    };
+    bound.await.map_err(|error| Exit::Error(error.to_string()))
+}
+
+/// The given policy, or the shipped one.
+fn policy(path: Option<&Path>) -> Result<model::policy::Policy, Exit> {
+    match path {
+        Some(path) => Ok(host::read_policy(path)?),
+        None => {
+            let (name, text) = model::policy::SHIPPED;
+            model::policy::Policy::parse(name, text).map_err(|faults| Exit::Usage(faults.to_string()))
+        }
+    }
+}
+
+async fn build(host: &Host, ledger: &Path) -> Result<Routes, Exit> {
+    Ok(match host.service {
+        ServiceName::HomeApi => home_api::build(host)?,
+        ServiceName::Profile => profile::build(host)?,
+        ServiceName::Entitlement => entitlement::build(host)?,
+        ServiceName::Inventory => inventory::build(host)?,
+        ServiceName::Pricing => pricing::build(host)?,
+        ServiceName::Experiment => experiment::build(host, ledger).await?,
+        ServiceName::Recommendation => recommendation::build(host)?,
+        ServiceName::Reputation => reputation::build(host)?,
+    })
+}
+
+fn emulator(args: &Args, process: &Process) -> Result<Emulator, Exit> {
+    let scenario = crate::check::scenario(args.scenario.as_deref())?;
+    Emulator::new(scenario, args.seed, args.scale, &process.world, &process.registry)
+        .map_err(|error| Exit::Error(error.to_string()))
+}
+
+/// Written beside its place and moved there, so that a reader sees all of it or nothing.
+fn announce(path: &Path, announced: &serde_json::Value) -> Result<(), Exit> {
+    let beside = path.with_extension("tmp");
+    fs::write(&beside, format!("{announced}\n"))
+        .and_then(|()| fs::rename(&beside, path))
+        .map_err(|error| Exit::Error(format!("cannot write {}: {error}", path.display())))
+}
+
+/// What tells a process to stop: a signal, or the end of standard input.
+#[derive(Clone)]
+struct Stop {
+    told: tokio::sync::watch::Receiver<u8>,
+}
+
+impl Stop {
+    fn new(mut signals: serve::shell::Signals, exit_with_stdin: bool) -> Self {
+        let (tell, told) = tokio::sync::watch::channel(0_u8);
+        if exit_with_stdin {
+            let tell = tell.clone();
+            // Reading standard input blocks, so it has a thread of its own, which ends with the process.
+            std::thread::spawn(move || {
+                let mut sink = [0_u8; 64];
+                let mut stdin = std::io::stdin().lock();
+                while stdin.read(&mut sink).is_ok_and(|count| count > 0) {}
+                tell.send_modify(|times| *times = (*times).max(1));
+            });
+        }
+        #[expect(clippy::disallowed_methods, reason = "waits for signals until the process ends; the drain must not wait for it")]
+        tokio::spawn(async move {
+            loop {
+                signals.next().await;
+                tell.send_modify(|times| *times = times.saturating_add(1));
+            }
+        });
+        Self { told }
+    }
+
+    async fn first(self) {
+        self.reached(1).await;
+    }
+
+    async fn second(self) {
+        self.reached(2).await;
+    }
+
+    async fn reached(mut self, times: u8) {
+        if self.told.wait_for(|told| *told >= times).await.is_err() {
+            // Nobody is left to tell: wait for ever rather than stop unasked.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// Names of everything that can be served, for messages and tests.
+#[cfg(test)]
+fn names() -> Vec<String> {
+    Server::value_variants().iter().filter_map(|server| server.to_possible_value()).map(|v| v.get_name().to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_on_the_command_line_are_those_of_the_suite() {
+        for (server, name) in Server::value_variants().iter().zip(names()) {
+            assert_eq!(server.name(), name);
+        }
+        assert_eq!(names().len(), ServiceName::ALL.len() + 1);
+    }
+
+    #[test]
+    fn a_peer_names_a_service_and_an_address() {
+        assert_eq!(peer("pricing=10.0.0.1:50051"), Ok(("pricing".into(), "10.0.0.1:50051".into())));
+        for bad in ["pricing", "price=h:1", "pricing=h", "pricing=:1", "pricing=h:x", "pricing=h:70000"] {
+            assert!(peer(bad).is_err(), "{bad}");
+        }
+    }
+}

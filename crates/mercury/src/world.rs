@@ -1,0 +1,27 @@
+//! World: the real clocks, the entropy and the runtime of a process. The only place where they are made.
+
+use std::sync::Arc;
+
+use base::{World, clock::MonotonicClock, clock::SystemWallClock, ids::IdSource, tasks::Spawn};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::exit::Exit;
+
+/// The world of a process whose tasks `tasks` supervises.
+pub(crate) fn world(tasks: Arc<dyn Spawn>) -> World {
+    World {
+        clock: Arc::new(MonotonicClock),
+        wall: Arc::new(SystemWallClock),
+        ids: Arc::new(IdSource::new(uuid::Uuid::new_v4().as_u128())),
+        tasks,
+    }
+}
+
+/// A runtime of one thread: eight services and their emulator share few cores, and a second thread would only move
+/// work between them.
+pub(crate) fn runtime() -> Result<Runtime, Exit> {
+    Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Exit::Error(format!("cannot start the async runtime: {error}")))
+}

@@ -1,0 +1,15 @@
+//! Model: what a user edits, parsed and validated, and the latency model with its keyed draws. Pure: no clock, no I/O,
+//! no async runtime.
+
+pub mod draw;
+pub mod fault;
+pub mod faults;
+pub mod latency;
+pub mod names;
+pub mod policy;
+pub mod read;
+pub mod scale;
+pub mod scenario;
+
+pub use faults::{Fault, Faults};
+pub use scale::Scale;

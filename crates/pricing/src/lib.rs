@@ -1,0 +1,3 @@
+//! Pricing: what items cost the subject.
+
+pub mod decide;

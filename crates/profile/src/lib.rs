@@ -1,0 +1,3 @@
+//! Profile: who the authenticated subject is.
+
+pub mod decide;

@@ -1,0 +1,3 @@
+//! Recommendation: items that the subject may like.
+
+pub mod decide;

@@ -1,0 +1,81 @@
+//! Control: the emulator's control port: phases in, counters out.
+
+use std::{collections::BTreeMap, fmt, time::Duration};
+
+use tonic::transport::{Channel, Endpoint};
+use wire::emulator::v1::{
+    GetStatsRequest, SetPhaseRequest, emulator_control_service_client::EmulatorControlServiceClient,
+};
+
+/// Longest wait for a connection or an answer.
+const TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The control port did not do what it was asked.
+#[derive(Debug)]
+pub struct ControlError(String);
+
+impl fmt::Display for ControlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "emulator control: {}", self.0)
+    }
+}
+
+impl std::error::Error for ControlError {}
+
+/// Counters of the emulator since its start.
+#[derive(Clone, Debug, Default)]
+pub struct Stats {
+    /// 99th percentile of its own timer lateness, in milliseconds; `None` before the first timer.
+    pub timer_p99_ms: Option<f64>,
+    /// Calls that arrived, by dependency.
+    pub calls: BTreeMap<String, u64>,
+    /// Most calls in service at once, by dependency, and the servers that there are.
+    pub peaks: BTreeMap<String, (u32, u32)>,
+}
+
+/// A client of the control port.
+#[derive(Clone, Debug)]
+pub struct Control(EmulatorControlServiceClient<Channel>);
+
+impl Control {
+    /// For the control port at `address` (host and port). Connects with the first call.
+    ///
+    /// # Errors
+    /// When that is not an address.
+    pub fn new(address: &str) -> Result<Self, ControlError> {
+        let endpoint = Endpoint::from_shared(format!("http://{address}"))
+            .map_err(|error| ControlError(format!("{address}: {error}")))?
+            .connect_timeout(TIMEOUT)
+            .timeout(TIMEOUT);
+        Ok(Self(EmulatorControlServiceClient::new(endpoint.connect_lazy())))
+    }
+
+    /// Switches the scenario to `phase`.
+    ///
+    /// # Errors
+    /// When there is no such phase, or no emulator.
+    pub async fn set_phase(&mut self, phase: &str) -> Result<(), ControlError> {
+        let request = SetPhaseRequest { phase: phase.to_owned() };
+        self.0.set_phase(request).await.map_err(|status| fault("SetPhase", &status))?;
+        Ok(())
+    }
+
+    /// Reads the counters.
+    ///
+    /// # Errors
+    /// When there is no emulator.
+    pub async fn stats(&mut self) -> Result<Stats, ControlError> {
+        let answer = self.0.get_stats(GetStatsRequest {}).await.map_err(|status| fault("GetStats", &status))?;
+        let answer = answer.into_inner();
+        let each = || answer.dependencies.iter();
+        Ok(Stats {
+            timer_p99_ms: answer.timer_lateness_p99_us.map(|micros| micros as f64 / 1e3),
+            calls: each().map(|one| (one.dependency.clone(), one.calls)).collect(),
+            peaks: each().map(|one| (one.dependency.clone(), (one.peak_in_service, one.servers))).collect(),
+        })
+    }
+}
+
+fn fault(call: &str, status: &tonic::Status) -> ControlError {
+    ControlError(format!("{call}: {:?}: {}", status.code(), status.message()))
+}

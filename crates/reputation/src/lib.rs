@@ -1,0 +1,3 @@
+//! Reputation: how the subject's reviews stand.
+
+pub mod decide;

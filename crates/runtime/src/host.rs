@@ -1,0 +1,134 @@
+//! Host: what a service is built from, so that it opens no socket, reads no clock and finds no peer by itself.
+
+use std::{collections::BTreeMap, fmt, path::Path, sync::Arc};
+
+use base::{Dependency, Nanos, World};
+use model::policy::{Policy, ServiceName};
+use serve::metrics::Registry;
+use stack::{Link, LinkConfig};
+
+use crate::link_metrics::Links;
+
+/// A channel to another process.
+pub type Channel = Link;
+
+/// A connection attempt that takes longer has met a host that is gone.
+const CONNECT_TIMEOUT: Nanos = Nanos::from_millis(1_000);
+/// First pause between connection attempts.
+const BACKOFF_MIN: Nanos = Nanos::from_millis(10);
+/// Longest pause; a peer that is back is found again within it.
+const BACKOFF_MAX: Nanos = Nanos::from_millis(500);
+/// Largest answer of a service or of an emulated dependency.
+const MESSAGE_BYTES_MAX: u32 = 1 << 20;
+/// Cancelled streams whose late frames are still recognised.
+const RESET_STREAMS_MAX: u32 = 1_024;
+/// For how long they are.
+const RESET_STREAM_MEMORY: Nanos = Nanos::from_secs(30);
+
+/// A service could not start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StartError {
+    /// What the operator said is wrong; exit code 2.
+    Usage(String),
+    /// The environment refused; exit code 1.
+    Failed(String),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Usage(message) | Self::Failed(message) => f.write_str(message),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// The world, the policy and the neighbours of one service.
+pub struct Host {
+    /// Which service this is.
+    pub service: ServiceName,
+    /// Clocks, ids and supervision.
+    pub world: World,
+    /// The policy snapshot.
+    pub policy: Arc<Policy>,
+    /// Where the service registers its own series.
+    pub registry: Registry,
+    /// Address of the emulated dependencies, `host:port`.
+    pub emulator: Option<String>,
+    /// Addresses of other services, `host:port`, by name.
+    pub peers: BTreeMap<String, String>,
+    /// The channels that were opened, for the process's metrics.
+    pub links: Links,
+}
+
+impl Host {
+    /// A channel to the emulated dependency behind this service.
+    ///
+    /// # Errors
+    /// When no address was given.
+    pub fn upstream(&self) -> Result<Channel, StartError> {
+        let address = self.emulator.as_deref().ok_or_else(|| {
+            StartError::Usage(format!("{}: --emulator HOST:PORT is required", self.service.as_str()))
+        })?;
+        self.channel("link:emulator", address)
+    }
+
+    /// A channel to another service.
+    ///
+    /// # Errors
+    /// When no address was given.
+    pub fn peer(&self, peer: Dependency) -> Result<Channel, StartError> {
+        let address = self.peers.get(peer.as_str()).ok_or_else(|| {
+            StartError::Usage(format!("{}: --peer {peer}=HOST:PORT is required", self.service.as_str()))
+        })?;
+        self.channel(link_label(peer), address)
+    }
+
+    fn channel(&self, label: &'static str, address: &str) -> Result<Channel, StartError> {
+        let limits = &self.policy.limits;
+        let config = LinkConfig {
+            default_timeout: self.policy.service(self.service).default_timeout,
+            connect_timeout: CONNECT_TIMEOUT,
+            backoff_min: BACKOFF_MIN,
+            backoff_max: BACKOFF_MAX,
+            keep_alive_interval: limits.keep_alive_interval,
+            keep_alive_timeout: limits.keep_alive_timeout,
+            calls_max: limits.streams_max,
+            message_bytes_max: MESSAGE_BYTES_MAX,
+            header_bytes_max: limits.header_bytes_max,
+            stream_window_bytes: limits.stream_window_bytes,
+            connection_window_bytes: limits.connection_window_bytes,
+            reset_streams_max: RESET_STREAMS_MAX,
+            reset_stream_memory: RESET_STREAM_MEMORY,
+        };
+        let link = Link::tcp(label, address, config, self.world.clone())
+            .map_err(|error| StartError::Usage(format!("{}: {label}: {error}", self.service.as_str())))?;
+        self.links.add(label, link.stats());
+        Ok(link)
+    }
+}
+
+/// Reads and validates a policy file.
+///
+/// # Errors
+/// `Usage` with every fault of the file, or naming the file that cannot be read.
+pub fn read_policy(path: &Path) -> Result<Policy, StartError> {
+    let name = path.display().to_string();
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| StartError::Usage(format!("cannot read the policy file {name}: {error}")))?;
+    Policy::parse(&name, &text).map_err(|faults| StartError::Usage(faults.to_string()))
+}
+
+/// Names the connection's task and its series.
+const fn link_label(peer: Dependency) -> &'static str {
+    match peer {
+        Dependency::Profile => "link:profile",
+        Dependency::Entitlement => "link:entitlement",
+        Dependency::Inventory => "link:inventory",
+        Dependency::Pricing => "link:pricing",
+        Dependency::Experiment => "link:experiment",
+        Dependency::Recommendation => "link:recommendation",
+        Dependency::Reputation => "link:reputation",
+    }
+}

@@ -1,0 +1,13 @@
+//! Runtime: what the eight services share on top of `serve` and `stack`. The policy snapshot, the authenticator, the
+//! context of a call and its way out to the next hop, and the start of a process.
+
+pub mod authenticate;
+pub mod call;
+pub mod host;
+pub mod limits;
+pub mod link_metrics;
+pub mod process;
+
+pub use authenticate::{Authenticator, HeaderAuthenticator};
+pub use call::{answer, context, outbound, progress, upstream_error};
+pub use host::{Host, StartError};

@@ -1,0 +1,110 @@
+//! Process: the start and the end of one service process, the same for all of them and for the emulator.
+
+use std::{future::Future, sync::Arc};
+
+use crate::host::StartError;
+use base::{Nanos, World};
+use serve::{
+    Limits, Routes, admin,
+    exchange::Port,
+    health::{self, Readiness},
+    lifecycle::Lifecycle,
+    listener::Listener,
+    metrics::{Registry, ServerMetrics},
+    reflection,
+    shell::{DrainReport, Shell},
+    supervisor::Supervisor,
+    telemetry::Tracer,
+};
+
+/// A process with its ports. Made first, so that services can be built on its registry and supervisor.
+pub struct Process {
+    /// Clocks, ids and the supervisor of the process.
+    pub world: World,
+    /// Its metrics.
+    pub registry: Registry,
+    /// What health and readiness answer.
+    pub readiness: Readiness,
+    tracer: Tracer,
+    shell: Shell,
+    /// Outlives the drain, so that readiness and metrics can be read until the end.
+    admin: Shell,
+}
+
+impl Process {
+    /// A process without ports. `world` comes without its supervisor, which is made here.
+    pub fn new(name: &'static str, world: impl FnOnce(Arc<Supervisor>) -> World) -> Self {
+        let supervisor = Supervisor::new();
+        let world = world(Arc::new(supervisor.clone()));
+        let registry = Registry::new(name);
+        registry.watch_tasks(&supervisor);
+        let readiness = Readiness::new();
+        let shell = Shell::new(Lifecycle::new(), supervisor, readiness.clone(), Arc::clone(&world.clock));
+        let admin =
+            Shell::new(Lifecycle::new(), Supervisor::new(), readiness.clone(), Arc::clone(&world.clock));
+        Self { world, registry, readiness, tracer: Tracer::off(), shell, admin }
+    }
+
+    /// Records the spans of ports that are opened from now on.
+    pub fn trace(&mut self, tracer: Tracer) {
+        self.tracer = tracer;
+    }
+
+    /// Opens a port: the routes, with health and reflection beside them. `server` labels its series.
+    ///
+    /// # Errors
+    /// When the suite's descriptors do not declare one of the services, which is a fault of the build.
+    pub fn open<L: Listener>(
+        &mut self,
+        server: &'static str,
+        listener: L,
+        routes: Routes,
+        limits: Limits,
+    ) -> Result<(), StartError> {
+        let served = routes.names();
+        let index = reflection::Index::of(served.iter().copied())
+            .map_err(|error| StartError::Failed(format!("{server}: {error}")))?;
+        let (v1, v1alpha) = reflection::services(Arc::new(index), &self.readiness);
+        let health = health::service(&self.readiness, served);
+        let routes = routes.grpc_long_lived(health).grpc_long_lived(v1).grpc_long_lived(v1alpha);
+        let port = Port {
+            routes,
+            limits,
+            clock: Arc::clone(&self.world.clock),
+            ids: Arc::clone(&self.world.ids),
+            lifecycle: self.shell.lifecycle.clone(),
+            metrics: ServerMetrics::new(&self.registry, server),
+            tracer: self.tracer.clone(),
+        };
+        self.shell.open(listener, port);
+        Ok(())
+    }
+
+    /// Opens the admin port, with `extra` beside `/livez`, `/readyz` and `/metrics`.
+    pub fn open_admin<L: Listener>(&mut self, listener: L, extra: axum::Router) {
+        let port = Port {
+            routes: Routes::new().http(admin::router(&self.readiness, &self.registry, extra)),
+            limits: Limits::default(),
+            clock: Arc::clone(&self.world.clock),
+            ids: Arc::clone(&self.world.ids),
+            lifecycle: self.admin.lifecycle.clone(),
+            metrics: ServerMetrics::new(&self.registry, "admin"),
+            // Scrapes and probes are no requests of a customer; they leave no spans.
+            tracer: Tracer::off(),
+        };
+        self.admin.open(listener, port);
+    }
+
+    /// Declares readiness, serves until `stop`, and drains within `drain`; `hasten` ends the drain at once.
+    pub async fn run(
+        self,
+        stop: impl Future<Output = ()>,
+        hasten: impl Future<Output = ()>,
+        drain: Nanos,
+    ) -> DrainReport {
+        let Self { shell, admin, .. } = self;
+        let report = shell.run(stop, hasten, drain).await;
+        admin.lifecycle.cut();
+        report
+    }
+}

@@ -1,0 +1,164 @@
+//! Body: bounds on what a request may carry, checked while it accumulates.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use base::{Reason, Refusal};
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use tonic::Status;
+
+use crate::render;
+
+/// Length of the prefix of a gRPC message: one byte of flags, four of length.
+const PREFIX_BYTES: usize = 5;
+
+/// A request body that fails with a typed status once it exceeds its bound.
+///
+/// On the gRPC face the declared length of each message is checked before anything is allocated for it: the decoder
+/// would otherwise answer OUT_OF_RANGE, or reserve what the peer claims.
+pub struct Bounded<B> {
+    inner: B,
+    bytes_max: usize,
+    seen: usize,
+    grpc: Option<Framing>,
+}
+
+/// Position within the stream of length-prefixed messages.
+#[derive(Default)]
+struct Framing {
+    prefix: [u8; PREFIX_BYTES],
+    have: usize,
+    message_left: usize,
+}
+
+impl<B> Bounded<B> {
+    /// Bounds the whole body (HTTP), or each message of it (gRPC, where a stream may go on).
+    pub fn new(inner: B, bytes_max: usize, grpc: bool) -> Self {
+        Self { inner, bytes_max, seen: 0, grpc: grpc.then(Framing::default) }
+    }
+}
+
+/// The refusal of a body over its bound.
+pub fn too_large(bytes_max: usize) -> Refusal {
+    Refusal::new(Reason::BodyTooLarge, format!("request body exceeds {bytes_max} bytes"))
+}
+
+impl Framing {
+    /// Follows `data`; false once a message declares more than `bytes_max`.
+    fn within(&mut self, mut data: &[u8], bytes_max: usize) -> bool {
+        while !data.is_empty() {
+            if self.message_left > 0 {
+                let step = self.message_left.min(data.len());
+                self.message_left -= step;
+                data = &data[step..];
+                continue;
+            }
+            let step = (PREFIX_BYTES - self.have).min(data.len());
+            self.prefix[self.have..self.have + step].copy_from_slice(&data[..step]);
+            self.have += step;
+            data = &data[step..];
+            if self.have == PREFIX_BYTES {
+                let [_flags, a, b, c, d] = self.prefix;
+                let declared = u32::from_be_bytes([a, b, c, d]) as usize;
+                if declared > bytes_max {
+                    return false;
+                }
+                self.message_left = declared;
+                self.have = 0;
+            }
+        }
+        true
+    }
+}
+
+impl<B> Body for Bounded<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let frame = match ready!(Pin::new(&mut self.inner).poll_frame(cx)) {
+            None => return Poll::Ready(None),
+            // The peer reset the stream or the connection broke: the caller is gone, whatever the transport calls it.
+            Some(Err(error)) => {
+                let error: Box<dyn std::error::Error + Send + Sync> = error.into();
+                tracing::debug!(%error, "request body ended early");
+                let gone = Refusal::new(Reason::Cancelled, "the request ended before its body was complete");
+                return Poll::Ready(Some(Err(render::status(&gone))));
+            }
+            Some(Ok(frame)) => frame,
+        };
+        if let Some(data) = frame.data_ref() {
+            let bytes_max = self.bytes_max;
+            self.seen = self.seen.saturating_add(data.len());
+            let seen = self.seen;
+            let within = match &mut self.grpc {
+                Some(framing) => framing.within(data, bytes_max),
+                None => seen <= bytes_max,
+            };
+            if !within {
+                return Poll::Ready(Some(Err(render::status(&too_large(bytes_max)))));
+            }
+        }
+        Poll::Ready(Some(Ok(frame)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::{BodyExt as _, Full};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn message(length: usize) -> Vec<u8> {
+        let mut bytes = vec![0];
+        bytes.extend(u32::try_from(length).expect("short").to_be_bytes());
+        bytes.extend(vec![1; length]);
+        bytes
+    }
+
+    #[tokio::test]
+    async fn at_the_bound_and_one_above() {
+        for (grpc, length, fits) in [(true, 10, true), (true, 11, false), (false, 5, true), (false, 6, false)] {
+            let full = Full::new(Bytes::from(message(length)));
+            let result = Bounded::new(full, 10, grpc).collect().await;
+            assert_eq!(result.is_ok(), fits, "grpc {grpc}, {length} bytes");
+            if let Err(status) = result {
+                assert_eq!(status.code(), tonic::Code::ResourceExhausted);
+            }
+        }
+    }
+
+    #[test]
+    fn a_declared_length_is_refused_before_the_message_arrives() {
+        assert!(!Framing::default().within(&[0, 0xff, 0xff, 0xff, 0xff], 1 << 20));
+    }
+
+    proptest! {
+        #[test]
+        fn cutting_a_stream_anywhere_changes_nothing(
+            lengths in proptest::collection::vec(0_usize..40, 0..6), step in 1_usize..9,
+        ) {
+            let bytes: Vec<u8> = lengths.iter().flat_map(|length| message(*length)).collect();
+            let mut framing = Framing::default();
+            let whole = lengths.iter().all(|length| *length <= 20);
+            let pieces = bytes.chunks(step).all(|chunk| framing.within(chunk, 20));
+            prop_assert_eq!(whole, pieces);
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! Connection: one accepted socket. Tells the protocol apart within a bound, drives hyper, supervises the task of every
+//! stream and cuts it when its exchange outlives its deadline.
+
+use std::{
+    future::Future,
+    io,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use base::Deadline;
+use bytes::{Bytes, BytesMut};
+use hyper::{Request, body::Incoming, rt::Executor, server::conn, service::Service};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use pin_project_lite::pin_project;
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite},
+    time::Sleep,
+};
+
+use crate::{
+    exchange::{Accounted, Exchange, Port},
+    io::Guarded,
+    metrics::LATE_AFTER,
+    supervisor::Supervisor,
+};
+
+/// First bytes of HTTP/2 (RFC 9113 section 3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// Bytes that one stream may have waiting for the socket.
+const SEND_BUFFER_BYTES: usize = 64 * 1_024;
+/// Least read buffer that hyper takes for HTTP/1.
+const HTTP1_BUFFER_BYTES_MIN: usize = 8 * 1_024;
+/// hyper itself enforces this many times the header bound, so that our own refusal, which names its reason, comes first.
+const HEADER_SLACK: u32 = 4;
+
+/// Serves one connection until it ends, is told to go, or is cut.
+pub async fn serve<I>(io: I, port: Arc<Port>, supervisor: Supervisor)
+where
+    I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    port.metrics.connection_opened();
+    let _closed = scopeguard(Arc::clone(&port));
+    let quiesce = port.lifecycle.quiesce_token().clone();
+    let mut io = io;
+    let told = tokio::select! {
+        biased; // A socket that has sent nothing yet never holds the drain.
+        () = quiesce.cancelled() => return,
+        told = tell_protocol(&mut io, port.limits.first_byte_timeout.into()) => told,
+    };
+    let (http2, peeked) = match told {
+        Ok(told) => told,
+        Err(error) => {
+            tracing::debug!(%error, "connection closed before its first request");
+            return;
+        }
+    };
+    let io = TokioIo::new(Guarded::new(io, peeked, port.limits.write_stall_timeout.into()));
+    let current = Current::default();
+    let service = Exchanges { port: Arc::clone(&port), current: current.clone() };
+    let result = if http2 { serve_http2(io, service, supervisor).await } else { serve_http1(io, service).await };
+    if let Err(error) = result {
+        tracing::debug!(%error, "connection ended");
+    }
+}
+
+/// Runs its closure when the connection's task ends in any way.
+fn scopeguard(port: Arc<Port>) -> impl Drop {
+    struct Closed(Arc<Port>);
+    impl Drop for Closed {
+        fn drop(&mut self) {
+            self.0.metrics.connection_closed();
+        }
+    }
+    Closed(port)
+}
+
+/// Reads until the bytes are surely HTTP/2's preface or surely not. Returns what was read.
+async fn tell_protocol<I: AsyncRead + Unpin>(io: &mut I, bound: Duration) -> io::Result<(bool, Bytes)> {
+    let mut peeked = BytesMut::with_capacity(PREFACE.len());
+    let reading = async {
+        loop {
+            let mut rest = [0_u8; PREFACE.len()];
+            let count = io.read(&mut rest[peeked.len()..]).await?;
+            if count == 0 {
+                return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
+            }
+            let start = peeked.len();
+            peeked.extend_from_slice(&rest[start..start + count]);
+            let like = peeked.as_ref() == &PREFACE[..peeked.len()];
+            if !like || peeked.len() == PREFACE.len() {
+                return Ok(like);
+            }
+        }
+    };
+    let http2 = tokio::time::timeout(bound, reading).await.map_err(|_elapsed| io::ErrorKind::TimedOut)??;
+    Ok((http2, peeked.freeze()))
+}
+
+async fn serve_http2<I>(io: I, service: Exchanges, supervisor: Supervisor) -> Result<(), hyper::Error>
+where
+    I: hyper::rt::Read + hyper::rt::Write + Send + Unpin + 'static,
+{
+    let port = Arc::clone(&service.port);
+    let limits = &port.limits;
+    let executor = StreamExecutor { supervisor, port: Arc::clone(&port), current: service.current.clone() };
+    let mut builder = conn::http2::Builder::new(executor);
+    builder
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(limits.streams_max)
+        .initial_stream_window_size(limits.stream_window_bytes)
+        .initial_connection_window_size(limits.connection_window_bytes)
+        .max_header_list_size(limits.header_bytes_max.saturating_mul(HEADER_SLACK))
+        .max_pending_accept_reset_streams(limits.pending_reset_streams_max as usize)
+        .max_local_error_reset_streams(limits.local_reset_streams_max as usize)
+        .max_send_buf_size(SEND_BUFFER_BYTES)
+        .keep_alive_interval(Duration::from(limits.keep_alive_interval))
+        .keep_alive_timeout(limits.keep_alive_timeout.into());
+    let connection = builder.serve_connection(io, service);
+    tokio::pin!(connection);
+    let mut going = false;
+    loop {
+        tokio::select! {
+            biased; // The cut comes before all, and going away before more requests.
+            () = port.lifecycle.kill_token().cancelled() => return Ok(()),
+            () = port.lifecycle.quiesce_token().cancelled(), if !going => {
+                going = true;
+                connection.as_mut().graceful_shutdown();
+            }
+            result = connection.as_mut() => return result,
+        }
+    }
+}
+
+async fn serve_http1<I>(io: I, service: Exchanges) -> Result<(), hyper::Error>
+where
+    I: hyper::rt::Read + hyper::rt::Write + Send + Unpin + 'static,
+{
+    let port = Arc::clone(&service.port);
+    let buffer_bytes = (port.limits.header_bytes_max.saturating_mul(HEADER_SLACK) as usize).max(HTTP1_BUFFER_BYTES_MIN);
+    let connection = conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(Duration::from(port.limits.keep_alive_interval))
+        .max_buf_size(buffer_bytes)
+        .serve_connection(io, service);
+    tokio::pin!(connection);
+    let mut going = false;
+    loop {
+        tokio::select! {
+            biased; // As above.
+            () = port.lifecycle.kill_token().cancelled() => return Ok(()),
+            () = port.lifecycle.quiesce_token().cancelled(), if !going => {
+                going = true;
+                connection.as_mut().graceful_shutdown();
+            }
+            result = connection.as_mut() => return result,
+        }
+    }
+}
+
+/// The deadline of the exchange that was begun last, handed from the service to the executor.
+///
+/// hyper calls the service and then, in the same breath, gives the resulting stream to the executor
+/// (`proto/h2/server.rs`), so one slot a connection is enough.
+#[derive(Clone, Default)]
+struct Current(Arc<Mutex<Option<Deadline>>>);
+
+impl Current {
+    fn put(&self, deadline: Deadline) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(deadline);
+    }
+
+    fn take(&self) -> Option<Deadline> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// The service of one connection.
+struct Exchanges {
+    port: Arc<Port>,
+    current: Current,
+}
+
+impl Service<Request<Incoming>> for Exchanges {
+    type Response = hyper::Response<Accounted>;
+    type Error = std::convert::Infallible;
+    type Future = Exchange;
+
+    fn call(&self, request: Request<Incoming>) -> Exchange {
+        let (exchange, deadline) = self.port.begin(request);
+        self.current.put(deadline);
+        exchange
+    }
+}
+
+/// Puts every stream of a connection under supervision and a time bound.
+#[derive(Clone)]
+struct StreamExecutor {
+    supervisor: Supervisor,
+    port: Arc<Port>,
+    current: Current,
+}
+
+impl<F> Executor<F> for StreamExecutor
+where
+    F: Future + Send + 'static,
+{
+    fn execute(&self, future: F) {
+        let bounded = self.current.take().filter(|deadline| deadline.instant() < base::Nanos::MAX);
+        let timer = bounded.map(|deadline| {
+            let cut_at = Deadline::at(deadline.instant() + LATE_AFTER);
+            tokio::time::sleep(cut_at.remaining(self.port.clock.now()).into())
+        });
+        self.supervisor.start(StreamTask { future, timer, port: Arc::clone(&self.port) });
+    }
+}
+
+pin_project! {
+    /// A stream's task. hyper polls a response body only while the peer grants window, so a body could not cut itself;
+    /// this can, because it is what is polled.
+    struct StreamTask<F> {
+        #[pin]
+        future: F,
+        #[pin]
+        timer: Option<Sleep>,
+        port: Arc<Port>,
+    }
+}
+
+impl<F: Future> Future for StreamTask<F> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.project();
+        // The stream first: at the deadline it still has its own refusal to send.
+        if this.future.poll(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        match this.timer.as_pin_mut().map(|timer| timer.poll(cx)) {
+            Some(Poll::Ready(())) => {
+                this.port.metrics.stream_cut();
+                Poll::Ready(())
+            }
+            _ => Poll::Pending,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn told(chunks: &[&[u8]]) -> io::Result<(bool, Bytes)> {
+        let (mut near, far) = tokio::io::duplex(64);
+        let chunks: Vec<Vec<u8>> = chunks.iter().map(|chunk| chunk.to_vec()).collect();
+        let write = async move {
+            let mut far = far;
+            for chunk in chunks {
+                tokio::io::AsyncWriteExt::write_all(&mut far, &chunk).await.expect("open");
+                tokio::task::yield_now().await;
+            }
+            far
+        };
+        let (told, _far) = tokio::join!(tell_protocol(&mut near, Duration::from_secs(1)), write);
+        told
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_protocol_is_told_within_a_bound() {
+        assert!(told(&[PREFACE]).await.expect("http2").0);
+        assert!(told(&[&PREFACE[..3], &PREFACE[3..]]).await.expect("http2 in pieces").0);
+        assert!(!told(&[b"GET / HTTP/1.1\r\n"]).await.expect("http1").0);
+        assert!(!told(&[b"PR", b"OPFIND /"]).await.expect("http1 that begins alike").0);
+        for silent in [&[][..], &[&b"PRI"[..]][..]] {
+            assert_eq!(told(silent).await.expect_err("nothing more comes").kind(), io::ErrorKind::TimedOut);
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Limits: the named maximum of everything that a peer can make this process hold.
+
+use base::Nanos;
+
+/// Bounds of one port. Every field is enforced by the shell and observable as a metric or a refusal.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Open connections; a further one is accepted and closed at once.
+    pub connections_max: u32,
+    /// Concurrent streams of one HTTP/2 connection, announced in SETTINGS. Above the admitted bounds, so that it is no
+    /// hidden queue.
+    pub streams_max: u32,
+    /// Request headers, counted as RFC 9113 does (name, value and 32 bytes a field).
+    pub header_bytes_max: u32,
+    /// Request body, and each message in it.
+    pub body_bytes_max: u32,
+    /// Until a new connection has sent its first bytes.
+    pub first_byte_timeout: Nanos,
+    /// A peer that lets written bytes wait longer than this is cut.
+    pub write_stall_timeout: Nanos,
+    /// Between HTTP/2 PINGs, also while idle.
+    pub keep_alive_interval: Nanos,
+    /// Until a PING must have been answered.
+    pub keep_alive_timeout: Nanos,
+    /// HTTP/2 flow-control window of a stream.
+    pub stream_window_bytes: u32,
+    /// HTTP/2 flow-control window of a connection; large, since data of reset streams counts against it.
+    pub connection_window_bytes: u32,
+    /// Streams that a peer reset before they were accepted, in one connection's lifetime between accepts.
+    pub pending_reset_streams_max: u32,
+    /// Streams that this side reset, in one connection's lifetime.
+    pub local_reset_streams_max: u32,
+    /// Deadline of a call that names none.
+    pub default_timeout: Nanos,
+    /// Longest deadline that a caller can ask for.
+    pub timeout_max: Nanos,
+    /// From the signal to the end of the last exchange.
+    pub drain: Nanos,
+}
+
+impl Default for Limits {
+    /// Values for tests and for ports that no policy governs.
+    fn default() -> Self {
+        Self {
+            connections_max: 1_024,
+            streams_max: 1_024,
+            header_bytes_max: 16 * 1_024,
+            body_bytes_max: 64 * 1_024,
+            first_byte_timeout: Nanos::from_secs(5),
+            write_stall_timeout: Nanos::from_secs(5),
+            keep_alive_interval: Nanos::from_secs(20),
+            keep_alive_timeout: Nanos::from_secs(5),
+            stream_window_bytes: 256 * 1_024,
+            connection_window_bytes: 4 * 1_024 * 1_024,
+            pending_reset_streams_max: 4_096,
+            local_reset_streams_max: 1 << 20,
+            default_timeout: Nanos::from_secs(1),
+            timeout_max: Nanos::from_secs(5),
+            drain: Nanos::from_secs(10),
+        }
+    }
+}
