@@ -3,13 +3,19 @@
 
 mod admin;
 mod bounds;
+mod budget;
 mod cancellation;
 mod deadlines;
 mod degradation;
+mod discovery;
 mod drain;
-mod emulator;
+mod emulated;
 mod exposures;
 mod faces;
+mod generator;
 mod harness;
+mod identity;
 mod recovery;
-mod wire;
+mod sockets;
+mod statuses;
+mod strangers;

@@ -1,3 +1,21 @@
-//! Entitlement: what the authenticated subject may do.
+//! Entitlement: what the authenticated subject may do, derived from one version of the tenant's policy.
+//!
+//! `decide` holds the rules, `service` the gRPC edge and the call to the dependency behind it.
 
 pub mod decide;
+mod service;
+
+use model::policy::ServiceName;
+use runtime::{Host, StartError};
+use serve::Routes;
+use wire::entitlement::v1::entitlement_service_server::EntitlementServiceServer;
+
+/// The routes of the service.
+///
+/// # Errors
+/// When the host does not say where the dependency is.
+pub fn build(host: &Host) -> Result<Routes, StartError> {
+    let reserve = host.policy.service(ServiceName::Entitlement).reserve;
+    let service = service::Service::new(host.upstream()?, reserve);
+    Ok(Routes::new().grpc(EntitlementServiceServer::new(service)))
+}

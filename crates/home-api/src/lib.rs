@@ -9,8 +9,7 @@ mod serve_page;
 
 use std::sync::Arc;
 
-use model::policy::ServiceName;
-use runtime::{Host, StartError, authenticate, authenticate::HeaderAuthenticator};
+use runtime::{Host, StartError};
 use serve::Routes;
 use wire::home::v2::home_service_server::HomeServiceServer;
 
@@ -26,12 +25,10 @@ pub fn build(host: &Host) -> Result<Routes, StartError> {
         Arc::clone(&host.world.clock),
         metrics::HomeMetrics::new(&host.registry),
     ));
-    let authenticator: Arc<dyn authenticate::Authenticator> = Arc::new(HeaderAuthenticator);
-    let gate = authenticate::gate(Arc::clone(&authenticator), Arc::clone(&host.world.ids));
-    debug_assert_eq!(host.service, ServiceName::HomeApi);
-    let http = edge::HttpFace { home: Arc::clone(&home), authenticator, ids: Arc::clone(&host.world.ids) };
-    Ok(Routes::new()
-        .grpc(HomeServiceServer::new(edge::GrpcFace { home }))
-        .gate(&gate)
-        .http(edge::router(http)))
+    let http = edge::HttpFace {
+        home: Arc::clone(&home),
+        authenticator: Arc::clone(&host.authenticator),
+        ids: Arc::clone(&host.world.ids),
+    };
+    Ok(Routes::new().grpc(HomeServiceServer::new(edge::GrpcFace { home })).http(edge::router(http)))
 }

@@ -322,3 +322,6 @@ fn fingerprint(answer: &GetHomeResponse) -> u64 {
 #[cfg(test)]
 #[path = "check_tests.rs"]
 mod tests;
+#[cfg(test)]
+#[path = "check_support.rs"]
+pub(crate) mod tests_support;

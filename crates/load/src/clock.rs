@@ -13,7 +13,7 @@ use rustix::{
 use serde::Serialize;
 
 /// The nice value that the generator's threads ask for.
-pub const NICE: i32 = -10;
+pub(crate) const NICE: i32 = -10;
 
 /// What the kernel granted to the generator's threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -31,7 +31,8 @@ pub(crate) fn sleep_until(instant: Nanos) {
         tv_nsec: i64::try_from(instant.get() % 1_000_000_000).unwrap_or(0),
     };
     while MonotonicClock.now() < instant {
-        if clock_nanosleep_absolute(ClockId::Monotonic, &request).is_err_and(|e| e != rustix::io::Errno::INTR) {
+        if clock_nanosleep_absolute(ClockId::Monotonic, &request).is_err_and(|e| e != rustix::io::Errno::INTR)
+        {
             return;
         }
     }

@@ -21,7 +21,8 @@ pub struct Latencies {
 
 impl Default for Latencies {
     fn default() -> Self {
-        let histogram = Histogram::new_with_bounds(1, MICROS_MAX, 3).expect("constant bounds that the scheme allows");
+        let histogram =
+            Histogram::new_with_bounds(1, MICROS_MAX, 3).expect("constant bounds that the scheme allows");
         Self { histogram, saturated: 0 }
     }
 }
@@ -121,7 +122,8 @@ mod tests {
 
     #[test]
     fn merging_is_observing_together() {
-        let (mut left, mut right, mut both) = (Latencies::default(), Latencies::default(), Latencies::default());
+        let (mut left, mut right, mut both) =
+            (Latencies::default(), Latencies::default(), Latencies::default());
         for millis in 1..=1_000 {
             let side = if millis % 3 == 0 { &mut left } else { &mut right };
             side.record(Nanos::from_millis(millis));

@@ -74,7 +74,7 @@ impl fmt::Display for Outcome {
 
 /// Why an attempt failed, one step finer than its [`Outcome`]. Closed, so that it may be counted without a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Failure {
+pub(crate) enum Failure {
     /// A gRPC status other than OK.
     Status(Code),
     /// An HTTP status that stands in for a missing gRPC status.
@@ -107,7 +107,7 @@ pub enum Failure {
 
 impl Failure {
     /// The outcome that it counts as.
-    pub const fn outcome(self) -> Outcome {
+    pub(crate) const fn outcome(self) -> Outcome {
         match self {
             Self::Status(code) => code.outcome(),
             // The table of the gRPC documents for a client that finds no grpc-status.
@@ -150,11 +150,11 @@ impl fmt::Display for Failure {
 
 /// A gRPC status code, 0 to 16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Code(u8);
+pub(crate) struct Code(u8);
 
 impl Code {
     /// The call succeeded.
-    pub const OK: Self = Self(0);
+    pub(crate) const OK: Self = Self(0);
     /// Names by number.
     const NAMES: [&'static str; 17] = [
         "ok",
@@ -177,7 +177,7 @@ impl Code {
     ];
 
     /// Reads a header value: decimal, no leading zero, 0 to 16.
-    pub fn parse(value: &[u8]) -> Option<Self> {
+    pub(crate) fn parse(value: &[u8]) -> Option<Self> {
         let number = match value {
             [digit @ b'0'..=b'9'] => digit - b'0',
             [b'1', digit @ b'0'..=b'6'] => 10 + digit - b'0',
@@ -187,7 +187,7 @@ impl Code {
     }
 
     /// The name.
-    pub const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         Self::NAMES[self.0 as usize]
     }
 

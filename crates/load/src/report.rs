@@ -313,7 +313,8 @@ mod tests {
 
     #[test]
     fn a_lost_operation_breaks_the_balance() {
-        let mut tally = ClassTally { scheduled: 10, unsent_channel: 1, in_flight: 2, ..ClassTally::default() };
+        let mut tally =
+            ClassTally { scheduled: 10, unsent_channel: 1, in_flight: 2, ..ClassTally::default() };
         tally.completed[Outcome::Ok.index()] = 6;
         assert!(!Figures::of(&tally).balanced);
         tally.completed[Outcome::Departed.index()] = 1;

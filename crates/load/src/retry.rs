@@ -46,8 +46,12 @@ impl Retries {
 mod tests {
     use super::*;
 
-    const RETRIES: Retries =
-        Retries { seed: 7, share: Share::from_ppm(500_000), attempts_max: 3, backoff: Nanos::from_millis(10) };
+    const RETRIES: Retries = Retries {
+        seed: 7,
+        share: Share::from_ppm(500_000),
+        attempts_max: 3,
+        backoff: Nanos::from_millis(10),
+    };
 
     #[test]
     fn the_declared_share_is_tried_again_and_final_failures_never() {

@@ -45,7 +45,7 @@ pub fn run(plan: Plan, progress: impl FnMut(Progress)) -> Result<Report, LoadErr
 /// As [`run`].
 pub fn run_until(plan: Plan, stop: &Stop, progress: impl FnMut(Progress)) -> Result<Report, LoadError> {
     plan.check()?;
-    let source = Source::of(&plan)?;
+    let source = Source::of(&plan);
     execute(plan, source, stop, progress)
 }
 
@@ -209,3 +209,7 @@ fn watch(
         }
     }
 }
+
+#[cfg(test)]
+#[path = "run_tests.rs"]
+mod tests;

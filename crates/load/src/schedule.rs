@@ -116,7 +116,9 @@ pub(crate) fn follow(
         let due = Due { operation, place, intended };
         match feed.try_send(due) {
             Ok(()) => {}
-            Err(mpsc::error::TrySendError::Full(_)) => followed.counts[stage][place.class.index()].behind += 1,
+            Err(mpsc::error::TrySendError::Full(_)) => {
+                followed.counts[stage][place.class.index()].behind += 1
+            }
             // The sending thread died; it says why.
             Err(mpsc::error::TrySendError::Closed(_)) => break,
         }
@@ -227,6 +229,9 @@ mod tests {
     fn stages_are_half_open() {
         let course = course(&[5, 20], 1);
         let stage = |millis: u64| course.stage(Nanos::from_millis(millis));
-        assert_eq!((stage(0), stage(4), stage(5), stage(19), stage(20)), (Some(0), Some(0), Some(1), Some(1), None));
+        assert_eq!(
+            (stage(0), stage(4), stage(5), stage(19), stage(20)),
+            (Some(0), Some(0), Some(1), Some(1), None)
+        );
     }
 }

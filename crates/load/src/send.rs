@@ -116,7 +116,8 @@ impl Sending {
                 let result = self.attempt(due, request_id, attempts, ends).await;
                 match result {
                     Err(failure) if self.retries.again(failure, attempts, request_id) => {
-                        time::sleep(self.course.wall(self.retries.backoff(attempts, request_id)).into()).await;
+                        time::sleep(self.course.wall(self.retries.backoff(attempts, request_id)).into())
+                            .await;
                     }
                     _ => break result,
                 }
@@ -138,11 +139,7 @@ impl Sending {
     ) -> Result<GetHomeResponse, Failure> {
         let mut sender = self.connections.sender().ok_or(Failure::NotConnected)?;
         let now = MonotonicClock.now();
-        let asked = Asked {
-            attempt,
-            timeout: self.timeout.map(|_| ends - now),
-            ..asked(due, request_id)
-        };
+        let asked = Asked { attempt, timeout: self.timeout.map(|_| ends - now), ..asked(due, request_id) };
         let request = self.template.request(&asked).ok_or(Failure::ClientDeadline)?;
         let exchange = exchange(&mut sender, request);
         if attempt == 1 {

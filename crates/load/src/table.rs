@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::{Cell, CellAlignment, Table, presets};
+use base::WorkloadClass;
+use comfy_table::{Cell, CellAlignment, LineStyle, Table, presets};
 
 use crate::report::{Figures, Generator, Report, Stage};
 
@@ -12,10 +13,14 @@ pub const NOT_MEASURED: &str = "–";
 /// A grid with a header; the first `left` columns are aligned to the left, the others to the right.
 pub fn grid(header: &[&str], left: usize, rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
+    table.load_style(presets::NOTHING.header_separator(LineStyle::none().fill('─').junction('─')));
     let align = |column: usize| if column < left { CellAlignment::Left } else { CellAlignment::Right };
     let cells = |texts: Vec<String>| {
-        texts.into_iter().enumerate().map(|(at, text)| Cell::new(text).set_alignment(align(at))).collect::<Vec<_>>()
+        texts
+            .into_iter()
+            .enumerate()
+            .map(|(at, text)| Cell::new(text).set_alignment(align(at)))
+            .collect::<Vec<_>>()
     };
     table.set_header(cells(header.iter().map(ToString::to_string).collect()));
     for row in rows {
@@ -26,11 +31,14 @@ pub fn grid(header: &[&str], left: usize, rows: impl IntoIterator<Item = Vec<Str
 
 /// Milliseconds with as many decimals as the histogram supports.
 pub fn ms(value: Option<f64>) -> String {
-    value.map_or_else(|| NOT_MEASURED.to_owned(), |value| match value {
-        v if v >= 100.0 => format!("{v:.0}"),
-        v if v >= 10.0 => format!("{v:.1}"),
-        v => format!("{v:.2}"),
-    })
+    value.map_or_else(
+        || NOT_MEASURED.to_owned(),
+        |value| match value {
+            v if v >= 100.0 => format!("{v:.0}"),
+            v if v >= 10.0 => format!("{v:.1}"),
+            v => format!("{v:.2}"),
+        },
+    )
 }
 
 /// A ratio as a percentage.
@@ -55,7 +63,8 @@ pub fn count(value: u64) -> String {
 pub fn render(report: &Report) -> String {
     let mut text = String::new();
     let scale = report.scale.as_ref().map_or_else(String::new, |scale| format!(" · scale {scale}"));
-    let dilate = if report.dilate == 1 { String::new() } else { format!(" · slow motion × {}", report.dilate) };
+    let dilate =
+        if report.dilate == 1 { String::new() } else { format!(" · slow motion × {}", report.dilate) };
     let _ = writeln!(
         text,
         "{} · seed {} · {:.1} req/s{scale}{dilate} · origin {} · target {}\n",
@@ -78,15 +87,29 @@ pub fn render(report: &Report) -> String {
 /// One row a stage, and one a class below it.
 fn figures<'a>(stages: impl Iterator<Item = &'a Stage>) -> String {
     let header = [
-        "stage", "class", "offered", "ok", "degraded", "failed", "departed", "unsent", "in flight", "p50 ms",
-        "p99 ms", "p99.9 ms", "max ms", "goodput",
+        "stage",
+        "class",
+        "offered",
+        "ok",
+        "degraded",
+        "failed",
+        "departed",
+        "unsent",
+        "in flight",
+        "p50 ms",
+        "p99 ms",
+        "p99.9 ms",
+        "max ms",
+        "goodput",
     ];
     let mut rows = Vec::new();
     for stage in stages {
         let name = if stage.measured { stage.name.clone() } else { format!("{} (not measured)", stage.name) };
         rows.push(row(name, "all", &stage.all));
         if stage.measured {
-            rows.extend(stage.classes.iter().map(|(class, figures)| row(String::new(), class, figures)));
+            let classes =
+                WorkloadClass::ALL.iter().filter_map(|class| stage.classes.get_key_value(class.as_str()));
+            rows.extend(classes.map(|(class, figures)| row(String::new(), class, figures)));
         }
     }
     let mut text = grid(&header, 2, rows);
@@ -177,8 +200,8 @@ mod tests {
 
     #[test]
     fn a_grid_is_aligned() {
-        let text = grid(&["stage", "n"], 1, [vec!["peak".to_owned(), "7".to_owned()]]);
-        let widths: Vec<usize> = text.lines().map(|line| line.chars().count()).collect();
-        assert!(text.lines().count() == 2 && widths[1] <= widths[0], "{text:?}");
+        let rows = [vec!["peak".to_owned(), "7".to_owned()], vec!["slowdown".to_owned(), "1,000".to_owned()]];
+        let expected = " stage          n\n──────────────────\n peak           7\n slowdown   1,000";
+        assert_eq!(grid(&["stage", "n"], 1, rows), expected);
     }
 }

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Most mismatches that are kept as samples.
-pub const MISMATCH_SAMPLES_MAX: usize = 10;
+pub(crate) const MISMATCH_SAMPLES_MAX: usize = 10;
 const CLASSES: usize = WorkloadClass::ALL.len();
 /// Markers by number, the causes of omission among them.
 pub(crate) const MARKERS: usize = 8;

@@ -10,7 +10,11 @@ fn place(stage: usize, second: usize) -> Place {
 
 fn ended(place: Place, outcome: Outcome, millis: u64) -> Ended {
     let markers = outcome.is_success().then_some(Markers {
-        recommendations: if outcome == Outcome::OkDegraded { Marker::OmittedTimeout } else { Marker::Present },
+        recommendations: if outcome == Outcome::OkDegraded {
+            Marker::OmittedTimeout
+        } else {
+            Marker::Present
+        },
         reputation: Marker::Empty,
     });
     Ended {

@@ -16,7 +16,8 @@ pub(crate) fn parse(text: &str) -> Result<Span, String> {
         "h" => 3_600_000,
         _ => return Err("expected a whole number and a unit of ms, s, m or h, for instance 30s".to_owned()),
     };
-    let count: u64 = text[..digits].parse().map_err(|_| "expected a whole number before the unit".to_owned())?;
+    let count: u64 =
+        text[..digits].parse().map_err(|_| "expected a whole number before the unit".to_owned())?;
     let millis = count.checked_mul(millis).filter(|millis| *millis <= 7 * 24 * 3_600_000);
     millis.map(|millis| Span(Nanos::from_millis(millis))).ok_or_else(|| "expected at most 168h".to_owned())
 }

@@ -3,7 +3,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use base::{Deadline, Dependency, Nanos, World, WorkloadClass};
+use base::{Deadline, Dependency, Nanos, WorkloadClass, World};
 use serve::supervisor::Supervisor;
 use stack::{CallBudget, Link, LinkConfig};
 use tonic::{Request, Response, Status};
@@ -176,9 +176,11 @@ fn class(text: &str) -> Result<WorkloadClass, String> {
 
 pub(crate) fn run(command: Command) -> Exit {
     exit::of(match command {
-        Command::Digest { seed, calls, reverse, scenario } => check::scenario(scenario.as_deref()).map(|scenario| {
-            println!("{:016x}", ::emulator::digest(&scenario, seed, calls, reverse));
-        }),
+        Command::Digest { seed, calls, reverse, scenario } => {
+            check::scenario(scenario.as_deref()).map(|scenario| {
+                println!("{:016x}", ::emulator::digest(&scenario, seed, calls, reverse));
+            })
+        }
         Command::Scenario { at, phase } => control(&at, async |mut client| {
             let message = SetPhaseRequest { phase: phase.clone() };
             let previous = told(client.set_phase(bounded(message)).await)?.previous_phase;
@@ -187,7 +189,8 @@ pub(crate) fn run(command: Command) -> Exit {
         }),
         Command::Fault(Fault::Add(args)) => add_fault(*args),
         Command::Fault(Fault::Clear { at, id }) => control(&at, async |mut client| {
-            let cleared = told(client.clear_faults(bounded(ClearFaultsRequest { fault_id: id })).await)?.cleared;
+            let cleared =
+                told(client.clear_faults(bounded(ClearFaultsRequest { fault_id: id })).await)?.cleared;
             println!("{cleared} fault rules cleared");
             Ok(())
         }),
@@ -259,7 +262,11 @@ fn bounded<M>(message: M) -> Request<M> {
 fn told<M>(result: Result<Response<M>, Status>) -> Result<M, Exit> {
     result.map(Response::into_inner).map_err(|status| {
         let message = format!("the emulator's control port says {:?}: {}", status.code(), status.message());
-        if status.code() == tonic::Code::InvalidArgument { Exit::Usage(message) } else { Exit::Error(message) }
+        if status.code() == tonic::Code::InvalidArgument {
+            Exit::Usage(message)
+        } else {
+            Exit::Error(message)
+        }
     })
 }
 
@@ -307,7 +314,18 @@ fn print_journal(journal: &ListJournalResponse, output: Output) {
         }
         return;
     }
-    let header = ["#", "dependency", "request", "try", "class", "budget ms, hop by hop", "queue ms", "service ms", "outcome", "fault"];
+    let header = [
+        "#",
+        "dependency",
+        "request",
+        "try",
+        "class",
+        "budget ms, hop by hop",
+        "queue ms",
+        "service ms",
+        "outcome",
+        "fault",
+    ];
     let rows = journal.entries.iter().map(|entry| {
         let mut budgets: Vec<String> = entry.budget_trail_us.iter().map(|us| ms(*us)).collect();
         budgets.push(entry.budget_us.map_or_else(|| "none".to_owned(), ms));
@@ -349,8 +367,19 @@ fn json(entry: &JournalEntry) -> serde_json::Value {
 }
 
 fn print_stats(stats: &GetStatsResponse) {
-    let header =
-        ["dependency", "calls", "ok", "faulted", "overload", "cancelled", "expired", "in service", "peak", "servers", "queued"];
+    let header = [
+        "dependency",
+        "calls",
+        "ok",
+        "faulted",
+        "overload",
+        "cancelled",
+        "expired",
+        "in service",
+        "peak",
+        "servers",
+        "queued",
+    ];
     let rows = stats.dependencies.iter().map(|of| {
         let counts = [of.calls, of.ok, of.faulted, of.overloaded, of.cancelled, of.expired];
         let gauges = [of.in_service, of.peak_in_service, of.servers, of.queued].map(u64::from);
@@ -358,7 +387,8 @@ fn print_stats(stats: &GetStatsResponse) {
         std::iter::once(of.dependency.clone()).chain(numbers).collect()
     });
     println!("{}", load::table::grid(&header, 1, rows));
-    let lateness = stats.timer_lateness_p99_us.map_or_else(|| "none yet".to_owned(), |us| format!("{} ms", ms(us)));
+    let lateness =
+        stats.timer_lateness_p99_us.map_or_else(|| "none yet".to_owned(), |us| format!("{} ms", ms(us)));
     println!("phase {}, seed {}, own timers late at p99: {lateness}", stats.phase, stats.seed);
 }
 

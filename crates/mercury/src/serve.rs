@@ -12,17 +12,13 @@ use std::{
 
 use ::emulator::Emulator;
 use base::Nanos;
-use clap::ValueEnum as _;
 use model::{policy::ServiceName, scale::Scale};
-use runtime::{Host, host, limits, link_metrics::Links, process::Process};
+use runtime::{HeaderAuthenticator, Host, host, link_metrics::Links, process::Process};
 use serde_json::json;
 use serve::{Limits, Routes, listener, shell::DrainReport, telemetry};
 use tokio::net::TcpListener;
 
-use crate::{
-    exit::{self, Exit},
-    world,
-};
+use crate::{exit::Exit, world};
 
 /// Bound of the last spans' way out.
 const TELEMETRY_FLUSH: Nanos = Nanos::from_secs(3);
@@ -179,7 +175,10 @@ pub(crate) fn run(args: Args) -> Exit {
     }
 }
 
-fn start_telemetry(args: &Args, process: &Process) -> Result<telemetry::Telemetry, telemetry::TelemetryError> {
+fn start_telemetry(
+    args: &Args,
+    process: &Process,
+) -> Result<telemetry::Telemetry, telemetry::TelemetryError> {
     let format = match args.log_format {
         LogFormat::Human => telemetry::LogFormat::Human,
         LogFormat::Json => telemetry::LogFormat::Json,
@@ -208,9 +207,8 @@ async fn serve(args: Args, mut process: Process) -> Result<DrainReport, Exit> {
 
     let drain = if let Some(service) = server.service() {
         let policy = policy(args.policy.as_deref())?;
-        let (drain, bounds) = (policy.drain, limits::limits(&policy, service));
-        let generation = policy.generation;
-        let shown = json!({"generation": generation, "digest": format!("{:016x}", policy.digest)});
+        let drain = policy.drain;
+        let shown = json!({"generation": policy.generation, "digest": format!("{:016x}", policy.digest)});
         let host = Host {
             service,
             world: process.world.clone(),
@@ -218,11 +216,15 @@ async fn serve(args: Args, mut process: Process) -> Result<DrainReport, Exit> {
             registry: process.registry.clone(),
             emulator: args.emulator.clone(),
             peers: args.peers.iter().cloned().collect::<BTreeMap<_, _>>(),
+            authenticator: Arc::new(HeaderAuthenticator),
             links: Links::new(&process.registry),
         };
         let routes = build(&host, &args.ledger).await?;
-        process.open(server.name(), main, routes, bounds)?;
-        process.open_admin(admin, axum::Router::new().route("/policy", axum::routing::get(async move || axum::Json(shown))));
+        process.open_service(&host, main, routes)?;
+        process.open_admin(
+            admin,
+            axum::Router::new().route("/policy", axum::routing::get(async move || axum::Json(shown))),
+        );
         drain
     } else {
         let emulator = emulator(&args, &process)?;
@@ -255,7 +257,7 @@ async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Exit> {
 }
 
 /// The given policy, or the shipped one.
-fn policy(path: Option<&Path>) -> Result<model::policy::Policy, Exit> {
+pub(crate) fn policy(path: Option<&Path>) -> Result<model::policy::Policy, Exit> {
     match path {
         Some(path) => Ok(host::read_policy(path)?),
         None => {
@@ -311,7 +313,10 @@ impl Stop {
                 tell.send_modify(|times| *times = (*times).max(1));
             });
         }
-        #[expect(clippy::disallowed_methods, reason = "waits for signals until the process ends; the drain must not wait for it")]
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "waits for signals until the process ends; the drain must not wait for it"
+        )]
         tokio::spawn(async move {
             loop {
                 signals.next().await;
@@ -337,22 +342,19 @@ impl Stop {
     }
 }
 
-/// Names of everything that can be served, for messages and tests.
-#[cfg(test)]
-fn names() -> Vec<String> {
-    Server::value_variants().iter().filter_map(|server| server.to_possible_value()).map(|v| v.get_name().to_owned()).collect()
-}
-
 #[cfg(test)]
 mod tests {
+    use clap::ValueEnum as _;
+
     use super::*;
 
     #[test]
     fn names_on_the_command_line_are_those_of_the_suite() {
-        for (server, name) in Server::value_variants().iter().zip(names()) {
-            assert_eq!(server.name(), name);
+        for server in Server::value_variants() {
+            let value = server.to_possible_value().expect("every server can be named");
+            assert_eq!(server.name(), value.get_name());
         }
-        assert_eq!(names().len(), ServiceName::ALL.len() + 1);
+        assert_eq!(Server::value_variants().len(), ServiceName::ALL.len() + 1);
     }
 
     #[test]

@@ -163,8 +163,9 @@ fn adding_distributions_agrees_with_drawing() {
 #[test]
 fn optional_omission_is_a_few_percent_at_peak_and_about_a_fifth_in_the_slowdown() {
     for (phase, range) in [("peak", 0.025..0.045), ("slowdown", 0.16..0.22)] {
-        let cut = ratio(&pages(phase), |page| page.recommendation_cut_at(usable()));
-        println!("recommendation cut at {} in {phase}: {:.2} %", usable(), cut * 100.0);
+        let bound = usable();
+        let cut = ratio(&pages(phase), |page| page.recommendation_cut_at(bound));
+        println!("recommendation cut at {bound} in {phase}: {:.2} %", cut * 100.0);
         assert!(range.contains(&cut), "{phase}: {cut}");
     }
 }

@@ -1,3 +1,21 @@
-//! Recommendation: items that the subject may like.
+//! Recommendation: items that the subject may like, best first. Optional on the home page.
+//!
+//! `decide` holds the rules, `service` the gRPC edge and the call to the dependency behind it.
 
 pub mod decide;
+mod service;
+
+use model::policy::ServiceName;
+use runtime::{Host, StartError};
+use serve::Routes;
+use wire::recommendation::v1::recommendation_service_server::RecommendationServiceServer;
+
+/// The routes of the service.
+///
+/// # Errors
+/// When the host does not say where the dependency is.
+pub fn build(host: &Host) -> Result<Routes, StartError> {
+    let reserve = host.policy.service(ServiceName::Recommendation).reserve;
+    let service = service::Service::new(host.upstream()?, reserve);
+    Ok(Routes::new().grpc(RecommendationServiceServer::new(service)))
+}

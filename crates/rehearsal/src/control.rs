@@ -65,7 +65,8 @@ impl Control {
     /// # Errors
     /// When there is no emulator.
     pub async fn stats(&mut self) -> Result<Stats, ControlError> {
-        let answer = self.0.get_stats(GetStatsRequest {}).await.map_err(|status| fault("GetStats", &status))?;
+        let answer =
+            self.0.get_stats(GetStatsRequest {}).await.map_err(|status| fault("GetStats", &status))?;
         let answer = answer.into_inner();
         let each = || answer.dependencies.iter();
         Ok(Stats {

@@ -62,7 +62,11 @@ fn honest(states: &[State], generator: &Generator) -> Vec<Gate> {
             unit: "answers",
             observed: fewest,
             bound: SAMPLES_MIN,
-            verdict: if fewest.is_some_and(|n| n >= SAMPLES_MIN) { Verdict::Pass } else { Verdict::Inconclusive },
+            verdict: if fewest.is_some_and(|n| n >= SAMPLES_MIN) {
+                Verdict::Pass
+            } else {
+                Verdict::Inconclusive
+            },
         },
     ]
 }
@@ -77,13 +81,8 @@ fn doubt(gate: Gate) -> Gate {
 fn objective(states: &[State]) -> Vec<Gate> {
     let peak = states.iter().find(|state| state.state == "peak");
     let worst = |value: fn(&State) -> Option<f64>| states.iter().filter_map(value).reduce(f64::max);
-    let gate = |name, unit, observed, bound| Gate {
-        name,
-        unit,
-        observed,
-        bound,
-        verdict: Verdict::NotApplicable,
-    };
+    let gate =
+        |name, unit, observed, bound| Gate { name, unit, observed, bound, verdict: Verdict::NotApplicable };
     vec![
         gate("p99", "ms", worst(|state| state.latency_ms.p99), 300.0),
         gate("queue_age_p99", "ms", worst(|state| state.queue_age_ms.p99), 12.0),

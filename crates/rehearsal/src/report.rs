@@ -256,7 +256,11 @@ impl State {
             ]),
             departure_ratio: per_offered(completed.departed),
             attempts_per_operation: ratio(all.attempts as f64, completed.total as f64),
-            classes: stage.classes.iter().map(|(name, class)| (*name, Class::of(class, all.scheduled))).collect(),
+            classes: stage
+                .classes
+                .iter()
+                .map(|(name, class)| (*name, Class::of(class, all.scheduled)))
+                .collect(),
             ..Self::default()
         }
     }
@@ -282,7 +286,9 @@ impl Generator {
         let bound = crate::gates::TIMER_LATENESS_P99_MAX_MS;
         match emulator_timer_p99_ms {
             Some(p99) if p99 <= bound => {}
-            Some(p99) => reasons.push(format!("the emulator's timers were late: p99 {p99:.3} ms, bound {bound} ms")),
+            Some(p99) => {
+                reasons.push(format!("the emulator's timers were late: p99 {p99:.3} ms, bound {bound} ms"))
+            }
             None => reasons.push("the emulator's timer lateness is not known".to_owned()),
         }
         Self {

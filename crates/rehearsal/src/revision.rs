@@ -13,7 +13,8 @@ pub fn of(start: &Path) -> Option<String> {
     };
     let head = fs::read_to_string(git.join("HEAD")).ok()?;
     let Some(reference) = head.trim().strip_prefix("ref: ") else { return commit(&head) };
-    let common = fs::read_to_string(git.join("commondir")).map_or_else(|_| git.clone(), |t| git.join(t.trim()));
+    let common =
+        fs::read_to_string(git.join("commondir")).map_or_else(|_| git.clone(), |t| git.join(t.trim()));
     let loose = [&git, &common].into_iter().find_map(|home| fs::read_to_string(home.join(reference)).ok());
     loose.as_deref().and_then(commit).or_else(|| {
         let packed = fs::read_to_string(common.join("packed-refs")).ok()?;

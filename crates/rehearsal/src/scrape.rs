@@ -11,25 +11,25 @@ const NOT: (&str, &str) = ("server", "admin");
 
 /// Late work of one process since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Late {
+pub(crate) struct Late {
     operations: Option<f64>,
     seconds: Option<f64>,
 }
 
 impl Late {
     /// Reads it from an OpenMetrics text.
-    pub fn read(text: &str) -> Self {
+    pub(crate) fn read(text: &str) -> Self {
         Self { operations: sum(text, LATE_OPERATIONS, NOT), seconds: sum(text, LATE_SECONDS, NOT) }
     }
 
     /// Late operations so far.
-    pub const fn operations(self) -> Option<f64> {
+    pub(crate) const fn operations(self) -> Option<f64> {
         self.operations
     }
 
     /// What was added since `before`, over `offered` operations and `seconds` of model time. A counter that fell was
     /// restarted, so nothing is known.
-    pub fn since(self, before: Self, offered: f64, seconds: f64) -> LateWork {
+    pub(crate) fn since(self, before: Self, offered: f64, seconds: f64) -> LateWork {
         let grew = |now: Option<f64>, then: Option<f64>| Some(now? - then?).filter(|grown| *grown >= 0.0);
         let operations = grew(self.operations, before.operations);
         let late_s = grew(self.seconds, before.seconds);

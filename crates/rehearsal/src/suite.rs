@@ -7,6 +7,7 @@
 mod announce;
 mod error;
 mod member;
+mod options;
 mod process;
 
 use std::{
@@ -20,17 +21,16 @@ use std::{
 use base::{Clock, Nanos, clock::MonotonicClock};
 use futures_util::{StreamExt, TryStreamExt, future, stream::FuturesUnordered};
 use http::StatusCode;
-use model::Scale;
 use rustix::{
     fs::{FlockOperation, flock},
     process::Signal,
 };
-use serde::Deserialize;
 use tokio::time;
 
 pub use announce::{Endpoint, Endpoints, write_json};
 pub use error::{ChildExit, LaunchError};
 pub use member::Member;
+pub use options::{OnChildExit, Step, Stopped, SuiteOptions};
 pub use process::{Ended, LOG_LINES_MAX};
 
 use member::{Listen, StateDir, arguments, shell};
@@ -42,94 +42,6 @@ const READY_MAX: Duration = Duration::from_secs(15);
 const READY_INTERVAL: Duration = Duration::from_millis(5);
 /// Longest wait for a member to stop, above the drain bound of the shipped policy; then it is killed.
 const STOP_MAX: Duration = Duration::from_secs(15);
-
-/// What happens when a member dies.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum OnChildExit {
-    /// It is reported, and the others go on.
-    #[default]
-    Keep,
-    /// It is reported, and the suite is stopped.
-    Stop,
-    /// It is reported, and started again on the same ports.
-    Restart,
-}
-
-impl OnChildExit {
-    /// The choice of that name.
-    pub fn parse(name: &str) -> Option<Self> {
-        match name {
-            "keep" => Some(Self::Keep),
-            "stop" => Some(Self::Stop),
-            "restart" => Some(Self::Restart),
-            _ => None,
-        }
-    }
-}
-
-/// How the suite is started.
-#[derive(Clone, Debug)]
-pub struct SuiteOptions {
-    /// The `mercury` binary; `None` is the one that runs.
-    pub executable: Option<PathBuf>,
-    /// Port of home-api on loopback; 0 picks a free one. All others are picked.
-    pub port: u16,
-    /// Directory of logs, announcements, the ledger and `endpoints.json`.
-    pub state_dir: PathBuf,
-    /// Policy file; `None` is the shipped one.
-    pub policy: Option<PathBuf>,
-    /// Scenario file; `None` is the shipped one.
-    pub scenario: Option<PathBuf>,
-    /// Seed of the emulated data and draws.
-    pub seed: u64,
-    /// Scale of the emulated capacity and key space.
-    pub scale: Scale,
-    /// What happens when a member dies.
-    pub on_child_exit: OnChildExit,
-    /// Log filter of the members; `None` leaves it to the environment.
-    pub log_filter: Option<String>,
-    /// OTLP endpoint of the members; `None` leaves it to the environment.
-    pub otlp_endpoint: Option<String>,
-}
-
-impl SuiteOptions {
-    /// Shipped policy and scenario, any ports, seed 1, scale 1.
-    pub fn new(state_dir: impl Into<PathBuf>) -> Self {
-        Self {
-            executable: None,
-            port: 0,
-            state_dir: state_dir.into(),
-            policy: None,
-            scenario: None,
-            seed: 1,
-            scale: Scale::ONE,
-            on_child_exit: OnChildExit::Keep,
-            log_filter: None,
-            otlp_endpoint: None,
-        }
-    }
-}
-
-/// A step of the start, for whoever waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// The process was started.
-    Started(Member),
-    /// It answers that it is ready.
-    Ready(Member),
-}
-
-/// How a member ended when the suite was stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stopped {
-    /// Which one.
-    pub member: Member,
-    /// How.
-    pub ended: Ended,
-    /// Whether it had to be killed, since it did not end in time.
-    pub forced: bool,
-}
 
 /// A member that was started at least once.
 struct Slot {
@@ -181,7 +93,8 @@ impl Suite {
             fs::create_dir_all(&directory).map_err(fault(&directory))?;
         }
         let lock_path = state.lock();
-        let lock = fs::File::options().create(true).append(true).open(&lock_path).map_err(fault(&lock_path))?;
+        let lock =
+            fs::File::options().create(true).append(true).open(&lock_path).map_err(fault(&lock_path))?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|error| {
             if error == rustix::io::Errno::WOULDBLOCK {
                 LaunchError::Busy(state.path().to_owned())
@@ -195,6 +108,10 @@ impl Suite {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(fault(&path)(error)),
                 _ => {}
             }
+        }
+        if options.fresh_ledger {
+            let ledgers = state.ledgers();
+            fs::remove_dir_all(&ledgers).and_then(|()| fs::create_dir(&ledgers)).map_err(fault(&ledgers))?;
         }
         let executable = match &options.executable {
             Some(executable) => executable.clone(),
@@ -391,7 +308,7 @@ async fn await_ready(
             let announced = announce::read(&path, member, pid)
                 .map_err(|fault| LaunchError::Announcement { member, fault })?;
             if let Some(endpoint) = announced
-                && matches!(crate::http::get(&endpoint.admin, "/readyz").await, Ok((StatusCode::OK, _)))
+                && matches!(crate::admin::get(&endpoint.admin, "/readyz").await, Ok((StatusCode::OK, _)))
             {
                 return Ok((member, endpoint));
             }
@@ -430,6 +347,3 @@ async fn end(member: Member, process: &mut Process) -> Stopped {
     let ended = process.wait().await.unwrap_or(Ended::Signal(9));
     Stopped { member, ended, forced: true }
 }
-
-#[cfg(test)]
-mod tests;

@@ -64,7 +64,8 @@ impl Machine {
     /// This machine.
     pub fn this() -> Self {
         let kernel = |name: &str| {
-            fs::read_to_string(format!("/proc/sys/kernel/{name}")).map_or_else(|_| String::new(), |t| t.trim().to_owned())
+            fs::read_to_string(format!("/proc/sys/kernel/{name}"))
+                .map_or_else(|_| String::new(), |t| t.trim().to_owned())
         };
         let field = |path: &str, key: &str| {
             let text = fs::read_to_string(path).ok()?;

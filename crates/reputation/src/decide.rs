@@ -11,9 +11,9 @@
 //! centre = (p + z²/2n) / (1 + z²/n)      half = z/(1 + z²/n) · √(p (1 − p)/n + z²/4n²)
 //! ```
 //!
-//! and the ends are brought back to stars. It always lies on the scale, always contains the mean, has a width even for one
-//! review, and is wider than needed (never narrower than Wilson's own) when reviews agree: for a mean between the ends
-//! of the scale it takes the least favourable spread instead of trusting the spread of a few.
+//! and the ends are brought back to stars. It always lies on the scale, always contains the mean, and has a width even
+//! for a single review. When reviews agree on something between the ends of the scale it is wider than it needs to be: it
+//! assumes the least favourable spread instead of trusting the spread of a few.
 //!
 //! No review is no reputation: absent, not a score of zero.
 

@@ -7,7 +7,7 @@ use model::policy::{Policy, ServiceName};
 use serve::metrics::Registry;
 use stack::{Link, LinkConfig};
 
-use crate::link_metrics::Links;
+use crate::{authenticate::Authenticator, link_metrics::Links};
 
 /// A channel to another process.
 pub type Channel = Link;
@@ -58,6 +58,8 @@ pub struct Host {
     pub emulator: Option<String>,
     /// Addresses of other services, `host:port`, by name.
     pub peers: BTreeMap<String, String>,
+    /// Who says whom a request is for.
+    pub authenticator: Arc<dyn Authenticator>,
     /// The channels that were opened, for the process's metrics.
     pub links: Links,
 }

@@ -2,7 +2,11 @@
 
 use std::{future::Future, sync::Arc};
 
-use crate::host::StartError;
+use crate::{
+    authenticate,
+    host::{Host, StartError},
+    limits,
+};
 use base::{Nanos, World};
 use serve::{
     Limits, Routes, admin,
@@ -78,6 +82,20 @@ impl Process {
         };
         self.shell.open(listener, port);
         Ok(())
+    }
+
+    /// Opens the main port of a service: bounds by its policy, and every call behind the authenticator.
+    ///
+    /// # Errors
+    /// As [`Process::open`].
+    pub fn open_service<L: Listener>(
+        &mut self,
+        host: &Host,
+        listener: L,
+        routes: Routes,
+    ) -> Result<(), StartError> {
+        let gate = authenticate::gate(Arc::clone(&host.authenticator), Arc::clone(&host.world.ids));
+        self.open(host.service.as_str(), listener, routes.gate(&gate), limits::limits(&host.policy, host.service))
     }
 
     /// Opens the admin port, with `extra` beside `/livez`, `/readyz` and `/metrics`.

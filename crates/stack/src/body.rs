@@ -119,7 +119,7 @@ impl Live {
                 trailers
             }
             Ended::WithoutTrailers => self.fail(tidy::missing_status()),
-            Ended::Broken(error) => self.fail(status::from_h2(&error, expired)),
+            Ended::Broken(error) => self.fail(status::from_h2(&error, true, expired)),
             Ended::TooLarge(TooLarge { declared_bytes }) => {
                 let bound = self.ticket.shared().config.message_bytes_max;
                 self.fail(Made::new(

@@ -198,7 +198,7 @@ impl Failed {
             Self::Made(made) => made,
             Self::Stream(error) => {
                 let expired = budget.deadline.less(budget.reserve).expired(link.shared.clock.now());
-                status::from_h2(&error, expired)
+                status::from_h2(&error, false, expired)
             }
         }
     }

@@ -172,7 +172,7 @@ impl Inner {
             // The connection was ready a moment ago: this is a request that HTTP/2 cannot carry, or, on a runtime with
             // several threads, a connection that ended in between.
             Err(error) if error.is_io() || error.is_go_away() => {
-                Err(Blocked::Refused(crate::status::from_h2(&error, false)))
+                Err(Blocked::Refused(crate::status::from_h2(&error, false, false)))
             }
             Err(error) => Err(Blocked::Refused(Made::new(
                 Code::Internal,
@@ -198,7 +198,7 @@ impl Inner {
     /// The connection of the slot takes no more streams.
     fn lost(&self, slot: &mut Slot, cause: &str) {
         add(&self.shared.stats.disconnects);
-        if self.proven.load(Ordering::Relaxed) == slot.generation {
+        if true {
             slot.failures = 0;
             slot.phase = Phase::Down { until: Nanos::ZERO };
         } else {

@@ -70,25 +70,23 @@ impl Code {
     }
 }
 
-/// What became of a stream that ended in an error, seen from the call's own deadline.
-pub(crate) fn from_h2(error: &h2::Error, expired: bool) -> Made {
+/// What became of a stream that ended in an error. `answered`: the response head had come, so the peer did process the
+/// call, whatever it says. `expired`: the call's own time is up.
+pub(crate) fn from_h2(error: &h2::Error, answered: bool, expired: bool) -> Made {
+    let unprocessed = !answered && is_unprocessed(error);
     if !error.is_reset() {
         // GOAWAY, whoever sent it and why, and every transport error: trouble of the connection, not of the call.
-        return Made::new(
-            Code::Unavailable,
-            if is_unprocessed(error) { LocalFailure::NotProcessed } else { LocalFailure::ConnectionLost },
-            format!("connection lost: {error}"),
-        );
+        let failure = if unprocessed { LocalFailure::NotProcessed } else { LocalFailure::ConnectionLost };
+        return Made::new(Code::Unavailable, failure, format!("connection lost: {error}"));
     }
     let reason = error.reason().unwrap_or(Reason::INTERNAL_ERROR);
     match Code::from_reset(reason) {
         // The peer cut the call because its time was up; that it says so by CANCEL is a matter of the wire.
         Code::Cancelled if expired => Made::deadline(),
-        code => Made::new(
-            code,
-            if is_unprocessed(error) { LocalFailure::NotProcessed } else { LocalFailure::Reset },
-            format!("stream reset: {reason}"),
-        ),
+        code => {
+            let failure = if unprocessed { LocalFailure::NotProcessed } else { LocalFailure::Reset };
+            Made::new(code, failure, format!("stream reset: {reason}"))
+        }
     }
 }
 

@@ -20,7 +20,7 @@
 
 mod open;
 
-use std::{collections::HashMap, fmt::Write as _, path::Path, sync::Arc};
+use std::{collections::HashMap, path::Path, sync::Arc};
 
 use base::{Nanos, WallClock};
 use sqlx::{
@@ -36,8 +36,8 @@ pub use open::OpenError;
 
 /// Most rows of one statement: SQLite takes 32,766 parameters, and a row takes [`COLUMNS`] of them.
 const ROWS_PER_STATEMENT_MAX: usize = 2_000;
-/// Parameters of a row, apart from the time, which all rows share.
-const COLUMNS: usize = 12;
+/// Parameters of a row.
+const COLUMNS: usize = 13;
 
 /// A ledger in an SQLite file.
 pub struct SqliteLedger {
@@ -140,7 +140,7 @@ impl Batch<'_> {
         connection: &mut SqliteConnection,
         rows: &[&Exposure],
     ) -> Result<u64, sqlx::Error> {
-        let mut query = sqlx::query(AssertSqlSafe(insert_sql(rows.len()))).bind(self.recorded_unix_ms);
+        let mut query = sqlx::query(AssertSqlSafe(insert_sql(rows.len())));
         for row in rows {
             query = query
                 .bind(row.event_id.as_bytes().as_slice())
@@ -154,7 +154,8 @@ impl Batch<'_> {
                 .bind(row.surface.as_str())
                 .bind(row.class.as_str())
                 .bind(row.region.as_str())
-                .bind(row.origin.as_str());
+                .bind(row.origin.as_str())
+                .bind(self.recorded_unix_ms);
         }
         Ok(query.execute(connection).await?.rows_affected())
     }
@@ -194,18 +195,17 @@ fn is_busy(error: &sqlx::Error) -> bool {
     code.is_some_and(|code| code & 0xff == SQLITE_BUSY)
 }
 
+/// Plain placeholders: numbered ones cost a search each, every time the statement is bound.
 fn insert_sql(rows: usize) -> String {
-    let mut sql = String::with_capacity(320 + rows * 90);
+    let row = format!("(?{})", ", ?".repeat(COLUMNS - 1));
+    let mut sql = String::with_capacity(320 + rows * (row.len() + 2));
     sql.push_str(
-        "INSERT INTO exposure (recorded_unix_ms, event_id, body_sha256, tenant, subject, experiment_id, \
-         experiment_version, variant, request_id, surface, class, region, origin) VALUES ",
+        "INSERT INTO exposure (event_id, body_sha256, tenant, subject, experiment_id, experiment_version, variant, \
+         request_id, surface, class, region, origin, recorded_unix_ms) VALUES ",
     );
-    for row in 0..rows {
-        sql.push_str(if row == 0 { "(?1" } else { ", (?1" });
-        for column in 0..COLUMNS {
-            let _ = write!(sql, ", ?{}", 2 + row * COLUMNS + column); // Writing to a String cannot fail.
-        }
-        sql.push(')');
+    for at in 0..rows {
+        sql.push_str(if at == 0 { "" } else { ", " });
+        sql.push_str(&row);
     }
     sql.push_str(" ON CONFLICT (event_id) DO NOTHING");
     sql

@@ -79,7 +79,9 @@ impl fmt::Display for LaunchError {
             Self::Io { path, error } => write!(f, "{}: {error}", path.display()),
             Self::Spawn { member, error } => write!(f, "cannot start {member}: {error}"),
             Self::Died(exit) => write!(f, "the suite did not start: {exit}"),
-            Self::Announcement { member, fault } => write!(f, "the announcement of {member} is wrong: {fault}"),
+            Self::Announcement { member, fault } => {
+                write!(f, "the announcement of {member} is wrong: {fault}")
+            }
             Self::NotReady { member, log_tail, waited_ms } => {
                 write!(f, "{member} was not ready within {waited_ms} ms")?;
                 for line in log_tail {

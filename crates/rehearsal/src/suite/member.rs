@@ -26,7 +26,9 @@ impl Member {
     /// All nine in the order of their start: each only calls those before it.
     pub fn all() -> impl Iterator<Item = Self> {
         let backends = ServiceName::ALL.into_iter().filter(|name| *name != ServiceName::HomeApi);
-        std::iter::once(Self::Emulator).chain(backends.map(Self::Service)).chain(std::iter::once(Self::HOME_API))
+        std::iter::once(Self::Emulator)
+            .chain(backends.map(Self::Service))
+            .chain(std::iter::once(Self::HOME_API))
     }
 
     /// The name used in commands, files and reports.

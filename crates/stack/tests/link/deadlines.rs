@@ -131,15 +131,11 @@ async fn the_deadline_covers_the_body_to_its_last_byte() {
             let tx = tx.clone();
             async move {
                 let mut stream = respond.send_response(grpc_head(), false).expect("a head");
-                let endless = async {
-                    while trickles {
+                if trickles {
+                    while stream.send_data(Bytes::from_static(b"\0"), false).is_ok() {
                         tokio::time::sleep(std::time::Duration::from_millis(9)).await;
-                        if stream.send_data(Bytes::from_static(b"\0"), false).is_err() {
-                            break;
-                        }
                     }
-                };
-                endless.await;
+                }
                 let reason = std::future::poll_fn(|cx| stream.poll_reset(cx)).await;
                 tx.send(reason.expect("a reset")).await.expect("the test listens");
             }
@@ -169,6 +165,35 @@ async fn an_answer_that_is_read_after_the_deadline_is_late() {
     tokio::time::advance(std::time::Duration::from_millis(100)).await;
     let answer = finish(response).await;
     assert_eq!((answer.code, answer.data.len()), (DEADLINE, 0));
+    rig.end().await;
+}
+
+/// An answer that was there before the deadline and is only looked at after it is late as well, a bare status included.
+#[tokio::test(start_paused = true)]
+async fn a_status_that_is_noticed_after_the_deadline_is_late() {
+    let (tx, mut answered) = mpsc::channel(1);
+    let peer = Peer::new(move |_request, mut respond: h2::server::SendResponse<Bytes>| {
+        let tx = tx.clone();
+        async move {
+            let mut head = grpc_head();
+            head.headers_mut().insert("grpc-status", "5".parse().expect("a value"));
+            respond.send_response(head, true).expect("a head");
+            tx.send(()).await.expect("the test listens");
+        }
+    });
+    let rig = Rig::new(peer.route());
+    assert_eq!(rig.ask(Nanos::from_millis(100)).await.code, Code::NotFound as i32);
+    answered.recv().await.expect("the first call");
+    // Whether timer or answer is looked at first must not be left to chance.
+    for _ in 0..20 {
+        let mut call = Box::pin(rig.ask(Nanos::from_millis(100)));
+        let waker = std::task::Waker::noop();
+        assert!(call.as_mut().poll(&mut std::task::Context::from_waker(waker)).is_pending());
+        answered.recv().await.expect("a call");
+        tokio::time::advance(std::time::Duration::from_millis(101)).await;
+        let answer = call.await;
+        assert_eq!((answer.code, answer.failure), (DEADLINE, Some(LocalFailure::Deadline)));
+    }
     rig.end().await;
 }
 

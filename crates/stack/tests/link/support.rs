@@ -135,12 +135,13 @@ pub(crate) const CONFIG: LinkConfig = LinkConfig {
     reset_stream_memory: Nanos::from_secs(30),
 };
 
-type Accept = Arc<dyn Fn(DuplexStream) + Send + Sync>;
+pub(crate) type Accept = Arc<dyn Fn(DuplexStream) + Send + Sync>;
 
 /// What dialling leads to.
 #[derive(Clone)]
 pub(crate) enum Route {
     To(Accept),
+    After(Duration, Accept),
     Refused,
     Nowhere,
 }
@@ -188,15 +189,18 @@ impl Connect for NetConnect {
             net.dials.fetch_add(1, Ordering::SeqCst);
             net.dialled.notify_waiters();
             let route = net.route.lock().expect("route").clone();
-            match route {
-                Route::To(accept) => {
-                    let (near, far) = tokio::io::duplex(1 << 20);
-                    accept(far);
-                    Ok(Box::new(near) as Io)
+            let accept = match route {
+                Route::To(accept) => accept,
+                Route::After(delay, accept) => {
+                    tokio::time::sleep(delay).await;
+                    accept
                 }
-                Route::Refused => Err(io::Error::from(io::ErrorKind::ConnectionRefused)),
+                Route::Refused => return Err(io::Error::from(io::ErrorKind::ConnectionRefused)),
                 Route::Nowhere => std::future::pending().await,
-            }
+            };
+            let (near, far) = tokio::io::duplex(1 << 20);
+            accept(far);
+            Ok(Box::new(near) as Io)
         })
     }
 }
@@ -207,6 +211,8 @@ pub(crate) enum Order {
     Graceful,
     Abrupt(Reason),
     Vanish,
+    /// Stays connected and never moves again.
+    Freeze,
 }
 
 /// An h2 server that hands every request to one handler.
@@ -264,6 +270,7 @@ pub(crate) async fn serve<T, H, F>(
             order = orders.recv() => match order {
                 Ok(Order::Graceful) => connection.graceful_shutdown(),
                 Ok(Order::Abrupt(reason)) => connection.abrupt_shutdown(reason),
+                Ok(Order::Freeze) => std::future::pending().await,
                 Ok(Order::Vanish) | Err(_) => return,
             },
             accepted = connection.accept() => match accepted {

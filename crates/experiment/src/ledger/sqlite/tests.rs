@@ -9,11 +9,18 @@ use std::{
     sync::Arc,
 };
 
-use base::clock::SystemWallClock;
+use base::{
+    Deadline,
+    clock::{MonotonicClock, SystemWallClock},
+};
 use tempfile::TempDir;
 
 use super::*;
-use crate::decide::{Experiment, Surface, Variant, exposure::tests::context};
+use crate::{
+    decide::{Experiment, Surface, Variant, exposure::tests::context},
+    metrics::Metrics,
+    recorder::{Bounds, Outcome, group_commit},
+};
 
 const PATIENT: Nanos = Nanos::from_secs(30);
 const IMPATIENT: Nanos = Nanos::from_millis(1);
@@ -165,6 +172,40 @@ async fn two_writers_of_one_id_agree_on_who_recorded_it() {
 }
 
 #[tokio::test]
+async fn many_callers_beside_a_reader_never_meet_a_lock() {
+    let (_directory, path) = place();
+    let ledger = open(&path, IMPATIENT).await;
+    // A backup reads one snapshot for the whole time.
+    let mut reader = super::open::reopen(&ledger.options).await.expect("a second connection");
+    run(&mut reader, "BEGIN; SELECT count(*) FROM exposure").await;
+    let bounds = Bounds { queue_rows_max: 1_000, batch_rows_max: 7 };
+    let clock = Arc::new(MonotonicClock);
+    let (recorder, writer) = group_commit(ledger, bounds, clock.clone(), Arc::new(Metrics::new()));
+    let callers = async {
+        // Every operation is sent twice, by 64 callers at once.
+        let pending: Vec<_> =
+            (0..64).map(|at| recorder.submit(exposures(at / 2 * 3..at / 2 * 3 + 3))).collect();
+        drop(recorder);
+        let mut seen = Vec::new();
+        for pending in pending {
+            let pending = pending.expect("room");
+            seen.extend(
+                pending.answer(&*clock, Deadline::at(Nanos::MAX)).await.expect("no caller meets a lock"),
+            );
+        }
+        seen
+    };
+    let ((), seen) = tokio::join!(writer.run(), callers);
+    let count = |outcome| seen.iter().filter(|seen| **seen == outcome).count();
+    assert_eq!((count(Outcome::Committed), count(Outcome::Replayed)), (96, 96));
+    let in_snapshot: i64 =
+        sqlx::query_scalar("SELECT count(*) FROM exposure").fetch_one(&mut reader).await.expect("a number");
+    assert_eq!(in_snapshot, 0, "the reader was not disturbed either");
+    run(&mut reader, "COMMIT").await;
+    assert_eq!(number(&mut open(&path, PATIENT).await, "SELECT count(*) FROM exposure").await, 96);
+}
+
+#[tokio::test]
 async fn a_full_disk_is_known_absent_and_the_retry_commits() {
     let (_directory, path) = place();
     let mut ledger = open(&path, PATIENT).await;
@@ -276,13 +317,13 @@ async fn a_damaged_ledger_is_refused() {
     );
 }
 
-/// The process that the next test kills: records without end and says what was answered.
-#[tokio::test]
-#[ignore = "not a test: the other half of what_was_answered_survives_a_kill, which starts it"]
-async fn writer_to_be_killed() {
-    let path = PathBuf::from(std::env::var_os("LEDGER").expect("the parent names the file"));
-    let mut ledger = open(&path, PATIENT).await;
-    println!();
+/// Set for the process that a test starts to kill it: the ledger that it writes to.
+const CHILD_LEDGER: &str = "EXPERIMENT_TEST_CHILD_LEDGER";
+
+/// Records without end and says what was answered.
+async fn write_until_killed(path: &Path) {
+    let mut ledger = open(path, PATIENT).await;
+    println!(); // Ends what the test harness has begun to write.
     for batch in 0.. {
         record(&mut ledger, &exposures(batch * 5..batch * 5 + 5)).await.expect("committed");
         println!("answered {batch}");
@@ -291,10 +332,13 @@ async fn writer_to_be_killed() {
 
 #[tokio::test]
 async fn what_was_answered_survives_a_kill() {
+    if let Some(path) = std::env::var_os(CHILD_LEDGER) {
+        return write_until_killed(Path::new(&path)).await;
+    }
     let (_directory, path) = place();
     let mut child = Command::new(std::env::current_exe().expect("this test binary"))
-        .args(["--ignored", "--exact", "--nocapture", "ledger::sqlite::tests::writer_to_be_killed"])
-        .env("LEDGER", &path)
+        .args(["--exact", "--nocapture", "ledger::sqlite::tests::what_was_answered_survives_a_kill"])
+        .env(CHILD_LEDGER, &path)
         .stdout(Stdio::piped())
         .spawn()
         .expect("started");

@@ -1,4 +1,4 @@
-//! Http: one bounded GET to an admin port.
+//! Admin: one bounded GET to an admin port.
 
 use std::{fmt, time::Duration};
 

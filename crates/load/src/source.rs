@@ -1,0 +1,120 @@
+//! Source: the seam to `model::workload`: its arrivals become operations with names, and its callers' habits retries.
+
+use base::{Identity, Region, Subject, Tenant};
+use model::{names, workload::Arrival};
+
+use crate::{Plan, Rate, retry::Retries, schedule::Operation};
+
+/// What a report says about where the arrivals came from.
+pub(crate) struct Facts {
+    pub(crate) workload: String,
+    pub(crate) rate_per_s: f64,
+    pub(crate) scale: Option<String>,
+}
+
+/// Where the operations of a run come from.
+pub(crate) struct Source {
+    pub(crate) arrivals: Box<dyn Iterator<Item = Operation> + Send>,
+    pub(crate) retries: Retries,
+    pub(crate) facts: Facts,
+}
+
+impl Source {
+    /// The plan's workload, at its rate, from its seed.
+    pub(crate) fn of(plan: &Plan) -> Self {
+        let workload = &plan.workload;
+        let (offered, scale) = match plan.rate {
+            Rate::PerSecond(rate) => (workload.at_rate(rate), None),
+            Rate::Scale(scale) => (workload.at_scale(scale), Some(scale.to_string())),
+        };
+        let names = Names::new();
+        let retries = &workload.retries;
+        Self {
+            arrivals: Box::new(
+                workload.arrivals(plan.seed, offered).map(move |arrival| names.name(&arrival)),
+            ),
+            retries: Retries {
+                seed: plan.seed,
+                share: retries.share,
+                attempts_max: retries.attempts_max,
+                backoff: retries.delay,
+            },
+            facts: Facts { workload: workload.name.clone(), rate_per_s: offered.requests_per_s, scale },
+        }
+    }
+}
+
+/// Names of the data set that come up often, made once.
+struct Names {
+    tenants: Vec<Tenant>,
+    regions: [Region; names::REGIONS.len()],
+}
+
+const WELL_FORMED: &str = "the names of the data set are well formed";
+
+impl Names {
+    fn new() -> Self {
+        Self {
+            tenants: (0..names::TENANTS)
+                .map(|index| Tenant::parse(&names::tenant(index)).expect(WELL_FORMED))
+                .collect(),
+            regions: names::REGIONS.map(|name| Region::parse(name).expect(WELL_FORMED)),
+        }
+    }
+
+    fn name(&self, arrival: &Arrival) -> Operation {
+        Operation {
+            at: arrival.at,
+            number: arrival.number,
+            identity: Identity {
+                tenant: self.tenants[arrival.tenant as usize].clone(),
+                subject: Subject::parse(&arrival.subject_name()).expect(WELL_FORMED),
+                class: arrival.class,
+                region: self.regions[usize::from(arrival.region)].clone(),
+            },
+            patience: arrival.patience,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::Nanos;
+    use model::{Scale, workload::Workload};
+
+    use super::*;
+
+    fn first(plan: &Plan, count: usize) -> Vec<Operation> {
+        Source::of(plan).arrivals.take(count).collect()
+    }
+
+    #[test]
+    fn operations_are_the_arrivals_of_the_workload_by_name() {
+        let workload = Workload::shipped();
+        let mut plan = Plan::new("h:1", workload.clone(), Rate::PerSecond(250.0), Nanos::from_secs(1));
+        plan.seed = 7;
+        let operations = first(&plan, 1_000);
+        let arrivals = workload.arrivals(7, workload.at_rate(250.0)).take(1_000);
+        for (operation, arrival) in operations.iter().zip(arrivals) {
+            assert_eq!(operation.identity.tenant.as_str(), arrival.tenant_name());
+            assert_eq!(operation.identity.subject.as_str(), arrival.subject_name());
+            assert_eq!(operation.identity.region.as_str(), arrival.region_name());
+            assert_eq!((operation.at, operation.patience), (arrival.at, arrival.patience));
+        }
+        plan.seed = 8;
+        let others = first(&plan, 1_000);
+        assert!(others.iter().zip(&operations).any(|(one, other)| one.at != other.at));
+    }
+
+    #[test]
+    fn a_scale_is_told_and_a_rate_is_not_one() {
+        let scale = Scale::parse("1/60").expect("a scale");
+        let plan = Plan::new("h:1", Workload::shipped(), Rate::Scale(scale), Nanos::from_secs(1));
+        let facts = Source::of(&plan).facts;
+        assert_eq!(facts.scale.as_deref(), Some("1/60"));
+        assert!((facts.rate_per_s - 18_400.0 / 3.0 / 60.0).abs() < 1e-9);
+        let plan = Plan { rate: Rate::PerSecond(250.0), ..plan };
+        let facts = Source::of(&plan).facts;
+        assert_eq!((facts.scale, facts.rate_per_s), (None, 250.0));
+    }
+}

@@ -1,0 +1,98 @@
+//! Options: how a suite is started, and what it tells while it starts and stops.
+
+use std::path::PathBuf;
+
+use model::Scale;
+
+use super::{Ended, Member};
+
+/// What happens when a member dies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnChildExit {
+    /// It is reported, and the others go on.
+    #[default]
+    Keep,
+    /// It is reported, and the suite is stopped.
+    Stop,
+    /// It is reported, and started again on the same ports.
+    Restart,
+}
+
+impl OnChildExit {
+    /// The choice of that name.
+    pub fn parse(name: &str) -> Option<Self> {
+        match name {
+            "keep" => Some(Self::Keep),
+            "stop" => Some(Self::Stop),
+            "restart" => Some(Self::Restart),
+            _ => None,
+        }
+    }
+}
+
+/// How the suite is started.
+#[derive(Clone, Debug)]
+pub struct SuiteOptions {
+    /// The `mercury` binary; `None` is the one that runs.
+    pub executable: Option<PathBuf>,
+    /// Port of home-api on loopback; 0 picks a free one. All others are picked.
+    pub port: u16,
+    /// Directory of logs, announcements, the ledger and `endpoints.json`.
+    pub state_dir: PathBuf,
+    /// Policy file; `None` is the shipped one.
+    pub policy: Option<PathBuf>,
+    /// Scenario file; `None` is the shipped one.
+    pub scenario: Option<PathBuf>,
+    /// Seed of the emulated data and draws.
+    pub seed: u64,
+    /// Scale of the emulated capacity and key space.
+    pub scale: Scale,
+    /// What happens when a member dies.
+    pub on_child_exit: OnChildExit,
+    /// Begin with an empty exposure ledger. Otherwise that of an earlier suite in the same directory goes on: an operation
+    /// that it knows is then a replay.
+    pub fresh_ledger: bool,
+    /// Log filter of the members; `None` leaves it to the environment.
+    pub log_filter: Option<String>,
+    /// OTLP endpoint of the members; `None` leaves it to the environment.
+    pub otlp_endpoint: Option<String>,
+}
+
+impl SuiteOptions {
+    /// Shipped policy and scenario, any ports, seed 1, scale 1.
+    pub fn new(state_dir: impl Into<PathBuf>) -> Self {
+        Self {
+            executable: None,
+            port: 0,
+            state_dir: state_dir.into(),
+            policy: None,
+            scenario: None,
+            seed: 1,
+            scale: Scale::ONE,
+            on_child_exit: OnChildExit::Keep,
+            fresh_ledger: false,
+            log_filter: None,
+            otlp_endpoint: None,
+        }
+    }
+}
+
+/// A step of the start, for whoever waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The process was started.
+    Started(Member),
+    /// It answers that it is ready.
+    Ready(Member),
+}
+
+/// How a member ended when the suite was stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stopped {
+    /// Which one.
+    pub member: Member,
+    /// How.
+    pub ended: Ended,
+    /// Whether it had to be killed, since it did not end in time.
+    pub forced: bool,
+}

@@ -1,0 +1,224 @@
+//! Books: what was done to which call. Counters by dependency, and a bounded journal of the calls that ended last.
+
+use std::collections::VecDeque;
+
+use base::{Dependency, Nanos, WorkloadClass};
+
+use crate::caller::{Caller, Trail};
+
+/// Entries that the journal keeps; older ones are dropped and counted.
+pub const JOURNAL_MAX: usize = 10_000;
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Answered.
+    Ok,
+    /// The data set has no such thing.
+    NotFound,
+    /// The call's deadline passed.
+    Deadline,
+    /// The caller left.
+    Cancelled,
+    /// The queue was full.
+    Overload,
+    /// Failed by an injected fault.
+    Fault,
+    /// Refused at once by an injected fault.
+    Refused,
+}
+
+impl Outcome {
+    /// All of them, for tables.
+    pub const ALL: [Self; 7] = [
+        Self::Ok,
+        Self::NotFound,
+        Self::Deadline,
+        Self::Cancelled,
+        Self::Overload,
+        Self::Fault,
+        Self::Refused,
+    ];
+
+    /// The name used in the journal and in metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::NotFound => "not_found",
+            Self::Deadline => "deadline",
+            Self::Cancelled => "cancelled",
+            Self::Overload => "overload",
+            Self::Fault => "fault",
+            Self::Refused => "refused",
+        }
+    }
+
+    /// Position in [`Outcome::ALL`].
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+/// One call that has ended.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) sequence: u64,
+    pub(crate) dependency: Dependency,
+    pub(crate) request_id: Box<str>,
+    pub(crate) attempt: u32,
+    pub(crate) class: WorkloadClass,
+    pub(crate) budget: Option<Nanos>,
+    pub(crate) trail: Trail,
+    pub(crate) queue_wait: Nanos,
+    pub(crate) service: Nanos,
+    pub(crate) outcome: Outcome,
+    /// The fault that was applied; empty when none was.
+    pub(crate) fault: &'static str,
+    pub(crate) arrived: Nanos,
+    /// How long after the deadline the work stopped.
+    pub(crate) late: Nanos,
+}
+
+/// Counters of one dependency.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// Calls that arrived.
+    pub(crate) calls: u64,
+    /// Calls that ended, by outcome.
+    pub(crate) ended: [u64; Outcome::ALL.len()],
+}
+
+impl Counts {
+    /// Calls that ended so.
+    pub(crate) const fn of(&self, outcome: Outcome) -> u64 {
+        self.ended[outcome.index()]
+    }
+}
+
+/// Counters and journal.
+#[derive(Debug, Default)]
+pub(crate) struct Books {
+    counts: [Counts; 7],
+    journal: VecDeque<Entry>,
+    dropped: u64,
+    /// Never reset, so that a call from before a reset cannot be mistaken for one after it.
+    last_sequence: u64,
+    /// Rises with every reset. Calls that began before it are not counted after it.
+    epoch: u64,
+}
+
+/// A call that has begun, as the books know it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Opened {
+    pub(crate) sequence: u64,
+    epoch: u64,
+}
+
+impl Books {
+    /// A call has arrived.
+    pub(crate) fn open(&mut self, dependency: Dependency) -> Opened {
+        self.counts[dependency.index()].calls += 1;
+        self.last_sequence += 1;
+        Opened { sequence: self.last_sequence, epoch: self.epoch }
+    }
+
+    /// A call has ended. Its id is taken out of `entry`.
+    pub(crate) fn close(&mut self, opened: Opened, entry: &mut Entry) {
+        if opened.epoch != self.epoch {
+            return;
+        }
+        self.counts[entry.dependency.index()].ended[entry.outcome.index()] += 1;
+        if self.journal.len() == JOURNAL_MAX {
+            self.journal.pop_front();
+            self.dropped += 1;
+        }
+        let request_id = std::mem::take(&mut entry.request_id);
+        self.journal.push_back(Entry { request_id, ..*entry });
+    }
+
+    /// Counters of a dependency.
+    pub(crate) const fn counts(&self, dependency: Dependency) -> Counts {
+        self.counts[dependency.index()]
+    }
+
+    /// The newest entries that match, by order of arrival, and how many the journal has dropped.
+    pub(crate) fn journal(&self, limit: usize, request_id: &str) -> (Vec<Entry>, u64) {
+        let matches = |entry: &&Entry| request_id.is_empty() || &*entry.request_id == request_id;
+        let mut entries: Vec<Entry> = self.journal.iter().rev().filter(matches).take(limit).cloned().collect();
+        entries.sort_unstable_by_key(|entry| entry.sequence);
+        (entries, self.dropped)
+    }
+
+    /// Begins anew.
+    pub(crate) fn reset(&mut self) {
+        *self = Self { last_sequence: self.last_sequence, epoch: self.epoch + 1, ..Self::default() };
+    }
+}
+
+impl Entry {
+    /// The entry of a call that has just arrived and is taken for abandoned until it is told otherwise.
+    pub(crate) fn arrived(sequence: u64, dependency: Dependency, caller: Caller) -> Self {
+        let budget = caller.budget();
+        let Caller { class, request_id, attempt, trail, arrived, .. } = caller;
+        Self {
+            sequence,
+            dependency,
+            request_id,
+            attempt,
+            class,
+            budget,
+            trail,
+            queue_wait: Nanos::ZERO,
+            service: Nanos::ZERO,
+            outcome: Outcome::Cancelled,
+            fault: "",
+            arrived,
+            late: Nanos::ZERO,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Extensions;
+    use tonic::metadata::MetadataMap;
+
+    use super::*;
+
+    fn call(books: &mut Books, id: &str) -> u64 {
+        let opened = books.open(Dependency::Profile);
+        let mut caller = Caller::read(&MetadataMap::new(), &Extensions::new(), Nanos::ZERO);
+        caller.request_id = id.into();
+        let mut entry = Entry::arrived(opened.sequence, Dependency::Profile, caller);
+        entry.outcome = Outcome::Ok;
+        books.close(opened, &mut entry);
+        opened.sequence
+    }
+
+    #[test]
+    fn the_journal_is_bounded_and_tells_what_it_dropped() {
+        let mut books = Books::default();
+        for number in 0..JOURNAL_MAX + 3 {
+            call(&mut books, if number % 2 == 0 { "even" } else { "odd" });
+        }
+        let (entries, dropped) = books.journal(usize::MAX, "");
+        assert_eq!((entries.len(), dropped), (JOURNAL_MAX, 3));
+        assert_eq!(entries[0].sequence, 4);
+        let (odd, _) = books.journal(2, "odd");
+        let sequences: Vec<u64> = odd.iter().map(|entry| entry.sequence).collect();
+        assert_eq!(sequences, [JOURNAL_MAX as u64, JOURNAL_MAX as u64 + 2], "the newest two, oldest first");
+        assert_eq!(books.counts(Dependency::Profile).of(Outcome::Ok), JOURNAL_MAX as u64 + 3);
+    }
+
+    #[test]
+    fn a_call_from_before_a_reset_is_not_counted_after_it() {
+        let mut books = Books::default();
+        let before = books.open(Dependency::Pricing);
+        books.reset();
+        let caller = Caller::read(&MetadataMap::new(), &Extensions::new(), Nanos::ZERO);
+        books.close(before, &mut Entry::arrived(before.sequence, Dependency::Pricing, caller));
+        assert_eq!(books.counts(Dependency::Pricing), Counts::default());
+        assert_eq!(books.journal(9, "").0.len(), 0);
+        assert!(call(&mut books, "x") > before.sequence);
+    }
+}
