@@ -15,11 +15,7 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use tonic::{Status, body::Body, server::NamedService};
 use tower_service::Service;
 
-use crate::{
-    books::Outcome,
-    engine::Open,
-    timer::Sleep,
-};
+use crate::{books::Outcome, engine::Open, timer::Sleep};
 
 /// What happens to the body.
 pub(crate) enum Injected {
@@ -102,7 +98,10 @@ impl HttpBody for SlowBody {
     type Data = Bytes;
     type Error = Status;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         if let Some(hold) = &mut self.hold {
             ready!(Pin::new(hold).poll(cx));
             self.hold = None;

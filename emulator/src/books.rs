@@ -144,7 +144,8 @@ impl Books {
     /// The newest entries that match, by order of arrival, and how many the journal has dropped.
     pub(crate) fn journal(&self, limit: usize, request_id: &str) -> (Vec<Entry>, u64) {
         let matches = |entry: &&Entry| request_id.is_empty() || &*entry.request_id == request_id;
-        let mut entries: Vec<Entry> = self.journal.iter().rev().filter(matches).take(limit).cloned().collect();
+        let mut entries: Vec<Entry> =
+            self.journal.iter().rev().filter(matches).take(limit).cloned().collect();
         entries.sort_unstable_by_key(|entry| entry.sequence);
         (entries, self.dropped)
     }

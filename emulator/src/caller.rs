@@ -107,7 +107,8 @@ mod tests {
     fn what_it_does_not_say_or_says_badly_gets_a_default() {
         let long = "x".repeat(100);
         let trail = "1,2,3,4,5,6,7,8,9";
-        let caller = read(&[(headers::CLASS, "gold"), (headers::ATTEMPT, "-1"), (headers::REQUEST_ID, &long)]);
+        let caller =
+            read(&[(headers::CLASS, "gold"), (headers::ATTEMPT, "-1"), (headers::REQUEST_ID, &long)]);
         assert_eq!((caller.class, caller.attempt), (WorkloadClass::Standard, 1));
         assert_eq!(caller.request_id.len(), REQUEST_ID_BYTES_MAX);
         assert_eq!((caller.budget(), caller.arrived), (None, Nanos::from_secs(7)));

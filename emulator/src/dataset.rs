@@ -231,16 +231,15 @@ impl DataSet {
     /// none, as has one that the data set does not know.
     pub(crate) fn scores(&self, tenant: &str, subject: &str) -> FetchScoresResponse {
         let row = names::tenant_index(tenant).zip(names::subject_index(subject));
-        let candidates = row.into_iter().flat_map(|(tenant, subject)| {
-            let row = [u64::from(tenant), u64::from(subject)];
-            let mut items = self.bits(Column::Candidates, row);
-            let count = if items.percent(1) { 0 } else { CANDIDATES };
-            let mut score = self.bits(Column::Score, row);
-            progression(&mut items, count).map(move |item| ScoredItem {
-                item_id: names::item(item),
-                // Hundredths, so that ties occur.
-                score_micros: score.below(101) as u32 * 10_000,
-            })
+        let Some((tenant, subject)) = row else { return FetchScoresResponse::default() };
+        let row = [u64::from(tenant), u64::from(subject)];
+        let mut items = self.bits(Column::Candidates, row);
+        let count = if items.percent(1) { 0 } else { CANDIDATES };
+        let mut score = self.bits(Column::Score, row);
+        let candidates = progression(&mut items, count).map(|item| ScoredItem {
+            item_id: names::item(item),
+            // Hundredths, so that ties occur.
+            score_micros: score.below(101) as u32 * 10_000,
         });
         FetchScoresResponse { timing: None, candidates: candidates.collect() }
     }

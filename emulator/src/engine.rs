@@ -170,8 +170,10 @@ impl Engine {
 
     /// Turns an answer and a fault into what leaves the process.
     fn conclude<T>(&self, open: Open, hit: Option<Hit>, answered: Option<T>) -> Result<Response<T>, Status> {
-        let failed = |open: Open, code, message: &str| Err(open.fail(Outcome::Fault, Status::new(code, message)));
-        match hit.map(|hit| hit.effect) {
+        let failed =
+            |open: Open, code, message: &str| Err(open.fail(Outcome::Fault, Status::new(code, message)));
+        let effect = hit.map(|hit| hit.effect);
+        match effect {
             Some(FaultEffect::Status(code)) => {
                 return failed(open, Code::from_i32(i32::from(code)), "an injected fault");
             }
@@ -182,7 +184,7 @@ impl Engine {
             return Err(open.fail(Outcome::NotFound, Status::not_found("not in the data set")));
         };
         let mut response = Response::new(message);
-        match hit.map(|hit| hit.effect) {
+        match effect {
             Some(FaultEffect::Reset) => {
                 response.extensions_mut().insert(Note::new(Injected::Reset));
                 open.settle(Outcome::Fault);

@@ -174,7 +174,7 @@ def check_home(channel, pool):
     error = failure(lambda: get_home(request_type(), metadata=wrong, timeout=TIMEOUT_S))
     require(error.code() == grpc.StatusCode.INVALID_ARGUMENT, "an unknown class is INVALID_ARGUMENT")
 
-    error = failure(lambda: channel.unary_unary(f"/{HOME}/GetPage")(b"", timeout=TIMEOUT_S))
+    error = failure(lambda: channel.unary_unary(f"/{HOME}/GetPage")(b"", metadata=IDENTITY, timeout=TIMEOUT_S))
     require(error.code() == grpc.StatusCode.UNIMPLEMENTED, "an unknown method is UNIMPLEMENTED")
 
 

@@ -182,7 +182,7 @@ async fn a_peer_that_stops_reading_loses_its_stream_at_the_deadline_and_no_other
     let home = suite.scrape("home-api").await;
     assert_eq!(home.sum("mercury_streams_cut_total", &HOME), 2.0);
     let outcome = |name| home.sum("mercury_requests_finished_total", &[HOME[0], ("outcome", name)]);
-    assert_eq!((outcome("deadline_exceeded"), outcome("cancelled")), (2.0, 0.0));
+    assert_eq!((outcome("deadline_exceeded"), outcome("cancelled")), (2.0, 0.0), "{}", home.text());
 
     // The connection lives on, and once the peer reads, it gets whole pages.
     widen.send(1 << 20).await.expect("the driver runs");

@@ -76,6 +76,11 @@ impl Reason {
         Self::Internal,
     ];
 
+    /// The reason of that name.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| reason.as_str() == name)
+    }
+
     /// The name used in metrics and in error details.
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -1,8 +1,11 @@
 //! Clients: the calls to the seven services. Protobuf goes in and out here and nowhere further inside.
 
-use base::{CallContext, Dependency, Nanos, Phase, Refusal};
+use std::sync::Arc;
+
+use base::{CallContext, Dependency, Nanos, Phase, Reason, Refusal, WallClock, headers};
 use runtime::{Host, StartError, host::Channel, outbound, upstream_error};
-use stack::LinkTiming;
+use serve::render::REASON_HEADER;
+use stack::{LOCAL_FAILURE_HEADER, LinkTiming, LocalFailure};
 use tonic::{Code, Response, Status};
 use wire::{
     entitlement::v1::{GetEntitlementRequest, entitlement_service_client::EntitlementServiceClient},
@@ -42,6 +45,7 @@ pub(crate) struct Clients {
     reputation: ReputationServiceClient<Channel>,
     /// What this hop keeps of the remaining time: the response reserve.
     reserve: Nanos,
+    wall: Arc<dyn WallClock>,
 }
 
 /// An answer, and how long its call waited before it was sent.
@@ -62,6 +66,7 @@ impl Clients {
             recommendation: RecommendationServiceClient::new(host.peer(Dependency::Recommendation)?),
             reputation: ReputationServiceClient::new(host.peer(Dependency::Reputation)?),
             reserve: host.policy.response_reserve,
+            wall: Arc::clone(&host.world.wall),
         })
     }
 
@@ -113,6 +118,11 @@ impl Clients {
         context: &CallContext,
         profile: &Profile,
     ) -> Result<Answer<Inventory>, Refusal> {
+        if profile.home_item_ids.is_empty() {
+            // A page without items needs nobody's word on them.
+            let value = Inventory { items: Vec::new(), as_of_unix_ms: self.wall.unix_ms() };
+            return Ok(Answer { value, wait: Nanos::ZERO });
+        }
         let request = outbound(
             context,
             self.reserve,
@@ -141,6 +151,10 @@ impl Clients {
         profile: &Profile,
         entitlement: &Entitlement,
     ) -> Result<Answer<Pricing>, Refusal> {
+        if profile.home_item_ids.is_empty() {
+            let value = Pricing { currency_code: profile.currency_code.clone(), lines: Vec::new() };
+            return Ok(Answer { value, wait: Nanos::ZERO });
+        }
         let message = GetPricesRequest {
             item_ids: profile.home_item_ids.clone(),
             currency_code: profile.currency_code.clone(),
@@ -169,8 +183,8 @@ impl Clients {
 
     pub(crate) async fn experiments(&self, context: &CallContext) -> Result<Answer<Vec<Arm>>, Refusal> {
         let request = outbound(context, self.reserve, AllocateArmsRequest { surface: SURFACE.to_owned() });
-        let (wait, message) = opened(self.experiment.clone().allocate_arms(request).await)
-            .map_err(|status| upstream_error(Phase::Fanout(Dependency::Experiment), &status))?;
+        let answer = opened(self.experiment.clone().allocate_arms(request).await);
+        let (wait, message) = answer.map_err(|status| experiment_error(&status))?;
         let arms = message.allocations.into_iter().map(|allocation| Arm {
             experiment_id: allocation.experiment_id,
             experiment_version: allocation.experiment_version,
@@ -223,10 +237,44 @@ fn opened<M>(result: Result<Response<M>, Status>) -> Result<(Nanos, M), Status> 
 /// must hear; everything else of it is mapped like any other failure.
 fn profile_error(status: Status) -> Refusal {
     if status.code() == Code::PermissionDenied {
-        return Refusal::new(base::Reason::PermissionDenied, "the tenant has no such subject")
+        return Refusal::new(Reason::PermissionDenied, "the tenant has no such subject")
             .in_phase(Phase::Profile);
     }
     upstream_error(Phase::Profile, &status)
+}
+
+/// What is known of the exposure's effect survives the hop: a conflict, an effect that nobody can vouch for, and a
+/// deadline that passed after the call had left.
+fn experiment_error(status: &Status) -> Refusal {
+    let phase = Phase::Fanout(Dependency::Experiment);
+    let told = |name| status.metadata().get(name).and_then(|value| value.to_str().ok());
+    let reason = told(REASON_HEADER).and_then(Reason::parse);
+    let unanswered = Refusal::new(
+        Reason::EffectAmbiguousDeadline,
+        "the deadline passed before the exposure was answered for; a retry of the same operation settles it",
+    );
+    match (reason, status.code()) {
+        (Some(Reason::Conflict), _) => Refusal::new(
+            Reason::Conflict,
+            "the operation id was used before for another exposure; use a new x-request-id",
+        )
+        .for_field(headers::REQUEST_ID)
+        .in_phase(phase),
+        (Some(Reason::EffectAmbiguous), _) => Refusal::new(
+            Reason::EffectAmbiguous,
+            "the exposure may or may not be recorded; a retry of the same operation settles it",
+        )
+        .in_phase(phase),
+        (Some(Reason::EffectAmbiguousDeadline), _) => unanswered.in_phase(phase),
+        // The service itself was never asked, or says that it stopped before any effect.
+        (Some(Reason::DeadlineExceeded), _) => upstream_error(phase, status),
+        (_, Code::DeadlineExceeded)
+            if told(LOCAL_FAILURE_HEADER) != Some(LocalFailure::NoBudget.as_str()) =>
+        {
+            unanswered.in_phase(phase)
+        }
+        _ => upstream_error(phase, status),
+    }
 }
 
 fn optional<M, T>(
@@ -242,6 +290,42 @@ fn optional<M, T>(
                 _ => Branch::Failed,
             };
             Answer { value, wait: Nanos::ZERO }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic::metadata::MetadataValue;
+
+    use super::*;
+
+    fn status(code: Code, header: &'static str, value: &'static str) -> Status {
+        let mut status = Status::new(code, "");
+        status.metadata_mut().insert(header, MetadataValue::from_static(value));
+        status
+    }
+
+    #[test]
+    fn what_is_known_of_the_effect_survives_the_hop() {
+        use Reason::{
+            Conflict, DeadlineExceeded, DependencyUnavailable, EffectAmbiguous, EffectAmbiguousDeadline,
+        };
+        for (status, expected) in [
+            (status(Code::AlreadyExists, REASON_HEADER, "conflict"), Conflict),
+            (status(Code::Unknown, REASON_HEADER, "effect_ambiguous"), EffectAmbiguous),
+            (
+                status(Code::DeadlineExceeded, REASON_HEADER, "effect_ambiguous_deadline"),
+                EffectAmbiguousDeadline,
+            ),
+            (status(Code::DeadlineExceeded, REASON_HEADER, "deadline_exceeded"), DeadlineExceeded),
+            (status(Code::DeadlineExceeded, LOCAL_FAILURE_HEADER, "no_budget"), DeadlineExceeded),
+            (status(Code::DeadlineExceeded, LOCAL_FAILURE_HEADER, "deadline"), EffectAmbiguousDeadline),
+            (status(Code::Unavailable, LOCAL_FAILURE_HEADER, "unreachable"), DependencyUnavailable),
+        ] {
+            let refusal = experiment_error(&status);
+            assert_eq!(refusal.reason(), expected, "{status:?}");
+            assert_eq!(refusal.phase(), Some(Phase::Fanout(Dependency::Experiment)));
         }
     }
 }

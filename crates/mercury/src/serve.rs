@@ -282,7 +282,7 @@ async fn build(host: &Host, ledger: &Path) -> Result<Routes, Exit> {
 
 fn emulator(args: &Args, process: &Process) -> Result<Emulator, Exit> {
     let scenario = crate::check::scenario(args.scenario.as_deref())?;
-    Emulator::new(scenario, args.seed, args.scale, &process.world, &process.registry)
+    Emulator::new(&scenario, args.seed, args.scale, &process.world, &process.registry)
         .map_err(|error| Exit::Error(error.to_string()))
 }
 

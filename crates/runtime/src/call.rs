@@ -4,7 +4,7 @@ use std::{fmt::Write as _, sync::Arc};
 
 use base::{CallContext, Nanos, Origin, Phase, Reason, Refusal, headers};
 use serve::{Arrival, Progress, render};
-use stack::CallBudget;
+use stack::{CallBudget, LOCAL_FAILURE_HEADER, LocalFailure};
 use tonic::{
     Code, Request, Response, Status,
     metadata::{Ascii, MetadataValue},
@@ -80,6 +80,9 @@ pub fn upstream_error(phase: Phase, status: &Status) -> Refusal {
     let told = |reason| Refusal::new(reason, describe(phase, status)).in_phase(phase);
     match status.code() {
         Code::DeadlineExceeded => Refusal::deadline(phase),
+        // The link made this status up because the answer broke off or was none: that is the dependency's fault, whichever
+        // code stands for it.
+        _ if broke_off(status) => told(Reason::DependencyUnavailable),
         Code::Unavailable
         | Code::Unknown
         | Code::Aborted
@@ -98,6 +101,11 @@ pub fn upstream_error(phase: Phase, status: &Status) -> Refusal {
         | Code::Unauthenticated
         | Code::Ok => told(Reason::DependencyBug),
     }
+}
+
+fn broke_off(status: &Status) -> bool {
+    let made = status.metadata().get(LOCAL_FAILURE_HEADER).and_then(|name| name.to_str().ok());
+    matches!(made.and_then(LocalFailure::parse), Some(LocalFailure::Reset | LocalFailure::Malformed))
 }
 
 /// Names the phase and the kind of failure; the dependency's own message stays in our log.
@@ -121,6 +129,20 @@ mod tests {
             );
             assert!(!refusal.message().contains("secret"));
             assert_eq!(refusal.phase(), Some(Phase::Upstream));
+        }
+    }
+
+    #[test]
+    fn an_answer_that_broke_off_is_the_dependencys_fault() {
+        for (failure, reason) in [
+            (LocalFailure::Reset, Reason::DependencyUnavailable),
+            (LocalFailure::Malformed, Reason::DependencyUnavailable),
+            (LocalFailure::NotGrpc, Reason::DependencyBug),
+        ] {
+            let mut status = Status::internal("made by the link");
+            let name = MetadataValue::from_static(failure.as_str());
+            status.metadata_mut().insert(LOCAL_FAILURE_HEADER, name);
+            assert_eq!(upstream_error(Phase::Upstream, &status).reason(), reason, "{failure}");
         }
     }
 

@@ -12,7 +12,7 @@ use serve::{
     Limits, Routes, admin,
     exchange::Port,
     health::{self, Readiness},
-    lifecycle::Lifecycle,
+    lifecycle::{Lifecycle, Stage},
     listener::Listener,
     metrics::{Registry, ServerMetrics},
     reflection,
@@ -122,7 +122,8 @@ impl Process {
     ) -> DrainReport {
         let Self { shell, admin, .. } = self;
         let report = shell.run(stop, hasten, drain).await;
-        admin.lifecycle.cut();
+        admin.lifecycle.advance(Stage::Terminating); // Closes the listener,
+        admin.lifecycle.cut(); // and what it had accepted.
         report
     }
 }

@@ -157,12 +157,15 @@ impl Port {
     fn time_limit<B>(&self, request: &Request<B>) -> Result<Nanos, Refusal> {
         let mut values = request.headers().get_all(headers::GRPC_TIMEOUT).iter();
         let asked = match (values.next(), values.next()) {
-            (None, _) if self.routes.is_long_lived(request.uri().path()) => return Ok(Nanos::MAX),
-            (None, _) => self.limits.default_timeout,
-            (Some(value), None) => timeout::parse(value.as_bytes()).map_err(malformed_timeout)?,
+            (None, _) => None,
+            (Some(value), None) => Some(timeout::parse(value.as_bytes()).map_err(malformed_timeout)?),
             (Some(_), Some(_)) => return Err(malformed_timeout(timeout::MalformedTimeout)),
         };
-        Ok(asked.min(self.limits.timeout_max))
+        // A watch may last as long as its caller likes, whether it says how long or not.
+        if self.routes.is_long_lived(request.uri().path()) {
+            return Ok(asked.unwrap_or(Nanos::MAX));
+        }
+        Ok(asked.unwrap_or(self.limits.default_timeout).min(self.limits.timeout_max))
     }
 
     fn timer(&self, deadline: Deadline, now: Nanos) -> Option<Pin<Box<Sleep>>> {
@@ -211,7 +214,7 @@ impl Account {
         let failed = grpc == Some(false) || http.is_some_and(|status| status.as_u16() >= 400);
         if failed {
             let name = head.get(REASON_HEADER).and_then(|value| value.to_str().ok());
-            let reason = name.and_then(|name| Reason::ALL.into_iter().find(|reason| reason.as_str() == name));
+            let reason = name.and_then(Reason::parse);
             self.outcome = Some(Outcome::Refused(reason.unwrap_or(Reason::Internal)));
         } else if grpc == Some(true) {
             self.outcome = Some(Outcome::Ok);

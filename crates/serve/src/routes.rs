@@ -5,7 +5,7 @@ use std::{convert::Infallible, future::Future, pin::Pin, sync::Arc};
 use base::{Reason, Refusal};
 use bytes::Bytes;
 use http::{Method, Request, Response, request::Parts};
-use tonic::{body::Body, server::NamedService};
+use tonic::{Status, body::Body, server::NamedService};
 use tower_service::Service;
 
 use crate::render::{self, Face};
@@ -82,6 +82,9 @@ impl Routes {
             let future = service.clone().call(request);
             Box::pin(async move {
                 match future.await {
+                    Ok(response) if is_unknown_method(&response) => {
+                        render::response(&Refusal::new(Reason::UnknownMethod, "the service has no such method"), Face::Grpc)
+                    }
                     Ok(response) => response,
                     Err(never) => match never {},
                 }
@@ -155,6 +158,13 @@ impl Routes {
             }
         }
     }
+}
+
+/// Whether a generated server answered without a handler. Its bare UNIMPLEMENTED has no [`Status`] beside it, which every
+/// handler's refusal has.
+fn is_unknown_method(response: &Response<Body>) -> bool {
+    response.headers().get(Status::GRPC_STATUS).is_some_and(|code| code == "12")
+        && response.extensions().get::<Status>().is_none()
 }
 
 async fn call_router(mut router: axum::Router, request: Request<axum::body::Body>) -> Response<Body> {

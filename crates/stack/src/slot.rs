@@ -198,7 +198,7 @@ impl Inner {
     /// The connection of the slot takes no more streams.
     fn lost(&self, slot: &mut Slot, cause: &str) {
         add(&self.shared.stats.disconnects);
-        if true {
+        if self.proven.load(Ordering::Relaxed) == slot.generation {
             slot.failures = 0;
             slot.phase = Phase::Down { until: Nanos::ZERO };
         } else {

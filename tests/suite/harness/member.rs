@@ -131,7 +131,7 @@ pub(crate) fn emulator(options: &Options, at: Option<SocketAddr>) -> Member {
     let (admin, admin_at) = bind(None);
     let (control, control_at) = bind(None);
     run("emulator", (main_at, admin_at, Some(control_at)), DRAIN, async move |process: &mut Process| {
-        let emulator = Emulator::new(scenario, seed, Scale::ONE, &process.world, &process.registry)
+        let emulator = Emulator::new(&scenario, seed, Scale::ONE, &process.world, &process.registry)
             .expect("an emulator");
         let limits = Limits::default();
         process

@@ -303,6 +303,25 @@ async fn a_streaming_request_goes_out_as_the_windows_allow() {
     rig.end().await;
 }
 
+/// A response larger than any window is read whole: what was read makes room for more.
+#[tokio::test(start_paused = true)]
+async fn a_streaming_response_comes_in_as_it_is_read() {
+    const MESSAGES: usize = 100;
+    const MESSAGE_BYTES: usize = 50_000;
+    let peer = Peer::new(|_request, mut respond: SendResponse<Bytes>| async move {
+        let mut stream = respond.send_response(grpc_head(), false).expect("a head");
+        for _ in 0..MESSAGES {
+            stream.send_data(message(&[7; MESSAGE_BYTES]), false).expect("data");
+        }
+        stream.send_trailers(trailers(&[("grpc-status", "0")])).expect("end");
+    });
+    let rig = Rig::new(peer.route());
+    let answer = rig.ask(Nanos::from_secs(1)).await;
+    assert_eq!((answer.code, answer.failure), (0, None));
+    assert_eq!(answer.data.len(), MESSAGES * (5 + MESSAGE_BYTES));
+    rig.end().await;
+}
+
 /// A29, from the sending side: a request that failed half-way cannot be taken for a whole one.
 #[tokio::test(start_paused = true)]
 async fn a_request_body_that_fails_resets_the_stream() {

@@ -250,7 +250,9 @@ async fn a_draining_peer_fails_no_call() {
     };
     let (accepted, ()) = tokio::join!(accepted, drained);
     assert_eq!((accepted.code, &accepted.data[..]), (0, &message(b"late answer")[..]));
+    // The end of the old connection says nothing about the new one.
     rig.tasks.down_to(1).await;
+    assert_eq!((rig.ask(SECOND).await.code, rig.net.dials(), rig.link.stats().disconnects()), (0, 2, 1));
     rig.end().await;
 }
 
@@ -334,6 +336,18 @@ async fn a_closed_link_finishes_what_it_began_and_begins_nothing() {
     };
     let (waiting, ()) = tokio::join!(waiting, closing);
     assert_eq!(waiting.failure, Some(LocalFailure::Closed), "a waiter is told");
+    rig.end().await;
+
+    // A connection that comes up after the end is not taken.
+    let rig = Rig::new(Route::After(Duration::from_millis(50), answering().accept));
+    let waiting = rig.ask(SECOND);
+    let closing = async {
+        rig.net.dialled(1).await;
+        rig.link.close();
+    };
+    let (_, ()) = tokio::join!(waiting, closing);
+    rig.tasks.down_to(0).await;
+    assert_eq!(rig.ask(SECOND).await.failure, Some(LocalFailure::Closed));
     rig.end().await;
 }
 
