@@ -10,7 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::{TryFutureExt as _, future::MapOk};
-use http::{Request, Response};
+use http::{HeaderMap, Request, Response};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use tonic::{Status, body::Body, server::NamedService};
 use tower_service::Service;
@@ -21,8 +21,9 @@ use crate::{books::Outcome, engine::Open, timer::Sleep};
 pub(crate) enum Injected {
     /// The stream is reset after the head.
     Reset,
-    /// Nothing until the sleep ends; then the body. The call is settled when the body is.
-    Slow(Sleep, Open),
+    /// Nothing until the sleep ends; then the body, or the deadline's status if that has passed. The call is settled when
+    /// the body is.
+    Slow(Sleep, Box<Open>),
 }
 
 /// The note that a handler leaves. Extensions have to be cloneable; whoever takes the note first has it.
@@ -64,13 +65,14 @@ where
     }
 }
 
-fn inject(mut response: Response<Body>) -> Response<Body> {
+/// Acts on the note in a response, if there is one.
+pub(crate) fn inject(mut response: Response<Body>) -> Response<Body> {
     let Some(note) = response.extensions_mut().remove::<Note>() else { return response };
     match note.take() {
         None => response,
         Some(Injected::Reset) => response.map(|_| Body::new(ResetBody)),
         Some(Injected::Slow(hold, open)) => {
-            response.map(|inner| Body::new(SlowBody { hold: Some(hold), inner, open: Some(open) }))
+            response.map(|inner| Body::new(SlowBody { hold: Some(hold), inner, open: Some(*open) }))
         }
     }
 }
@@ -105,11 +107,20 @@ impl HttpBody for SlowBody {
         if let Some(hold) = &mut self.hold {
             ready!(Pin::new(hold).poll(cx));
             self.hold = None;
+            if let Some(open) = self.open.take_if(|open| open.expired()) {
+                self.inner = Body::empty();
+                let mut trailers = HeaderMap::new();
+                open.expire().add_header(&mut trailers)?;
+                return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
+            }
         }
         let frame = ready!(Pin::new(&mut self.inner).poll_frame(cx));
-        if frame.as_ref().is_none_or(|frame| frame.as_ref().is_ok_and(Frame::is_trailers))
-            && let Some(open) = self.open.take()
-        {
+        let ended = match &frame {
+            None => true,
+            Some(Ok(frame)) => frame.is_trailers() || self.inner.is_end_stream(),
+            Some(Err(_)) => false,
+        };
+        if ended && let Some(open) = self.open.take() {
             open.settle(Outcome::Ok);
         }
         Poll::Ready(frame)
@@ -120,6 +131,7 @@ impl HttpBody for SlowBody {
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
+        // Nothing is promised, since the message may not be sent.
+        SizeHint::default()
     }
 }

@@ -1,4 +1,7 @@
 //! Books: what was done to which call. Counters by dependency, and a bounded journal of the calls that ended last.
+//!
+//! The journal is the largest thing in the process, so its entries are kept small and its room is reserved once: a ring
+//! that grew by doubling would end with half as much again, all of it in use as the ring turns.
 
 use std::collections::VecDeque;
 
@@ -11,7 +14,7 @@ pub const JOURNAL_MAX: usize = 10_000;
 
 /// How a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// Answered.
     Ok,
     /// The data set has no such thing.
@@ -30,7 +33,7 @@ pub enum Outcome {
 
 impl Outcome {
     /// All of them, for tables.
-    pub const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Ok,
         Self::NotFound,
         Self::Deadline,
@@ -41,7 +44,7 @@ impl Outcome {
     ];
 
     /// The name used in the journal and in metrics.
-    pub const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Ok => "ok",
             Self::NotFound => "not_found",
@@ -54,29 +57,48 @@ impl Outcome {
     }
 
     /// Position in [`Outcome::ALL`].
-    pub const fn index(self) -> usize {
+    pub(crate) const fn index(self) -> usize {
         self as usize
     }
 }
 
+/// A span in whole microseconds, rounded down; above 71 minutes, which only a call that hangs without a deadline takes,
+/// the longest that fits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Micros(u32);
+
+impl Micros {
+    /// Microseconds.
+    pub(crate) const fn get(self) -> u32 {
+        self.0
+    }
+}
+
+impl From<Nanos> for Micros {
+    fn from(span: Nanos) -> Self {
+        Self(u32::try_from(span.as_micros()).unwrap_or(u32::MAX))
+    }
+}
+
 /// One call that has ended.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) sequence: u64,
     pub(crate) dependency: Dependency,
     pub(crate) request_id: Box<str>,
     pub(crate) attempt: u32,
     pub(crate) class: WorkloadClass,
-    pub(crate) budget: Option<Nanos>,
+    /// What remained of the deadline on arrival; `None` when the caller sent none.
+    pub(crate) budget: Option<Micros>,
     pub(crate) trail: Trail,
-    pub(crate) queue_wait: Nanos,
-    pub(crate) service: Nanos,
+    pub(crate) queue_wait: Micros,
+    pub(crate) service: Micros,
     pub(crate) outcome: Outcome,
     /// The fault that was applied; empty when none was.
     pub(crate) fault: &'static str,
     pub(crate) arrived: Nanos,
     /// How long after the deadline the work stopped.
-    pub(crate) late: Nanos,
+    pub(crate) late: Micros,
 }
 
 /// Counters of one dependency.
@@ -96,9 +118,12 @@ impl Counts {
 }
 
 /// Counters and journal.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Books {
+    /// Since the start or the last reset.
     counts: [Counts; 7],
+    /// Calls that ended since the start.
+    ended: [[u64; Outcome::ALL.len()]; 7],
     journal: VecDeque<Entry>,
     dropped: u64,
     /// Never reset, so that a call from before a reset cannot be mistaken for one after it.
@@ -114,6 +139,19 @@ pub(crate) struct Opened {
     epoch: u64,
 }
 
+impl Default for Books {
+    fn default() -> Self {
+        Self {
+            counts: [Counts::default(); 7],
+            ended: [[0; Outcome::ALL.len()]; 7],
+            journal: VecDeque::with_capacity(JOURNAL_MAX),
+            dropped: 0,
+            last_sequence: 0,
+            epoch: 0,
+        }
+    }
+}
+
 impl Books {
     /// A call has arrived.
     pub(crate) fn open(&mut self, dependency: Dependency) -> Opened {
@@ -124,6 +162,7 @@ impl Books {
 
     /// A call has ended. Its id is taken out of `entry`.
     pub(crate) fn close(&mut self, opened: Opened, entry: &mut Entry) {
+        self.ended[entry.dependency.index()][entry.outcome.index()] += 1;
         if opened.epoch != self.epoch {
             return;
         }
@@ -141,25 +180,32 @@ impl Books {
         self.counts[dependency.index()]
     }
 
+    /// Calls that ended so since the start, whatever was reset.
+    pub(crate) const fn ended(&self, dependency: Dependency, outcome: Outcome) -> u64 {
+        self.ended[dependency.index()][outcome.index()]
+    }
+
     /// The newest entries that match, by order of arrival, and how many the journal has dropped.
-    pub(crate) fn journal(&self, limit: usize, request_id: &str) -> (Vec<Entry>, u64) {
+    pub(crate) fn journal(&self, limit: usize, request_id: &str) -> (Vec<&Entry>, u64) {
         let matches = |entry: &&Entry| request_id.is_empty() || &*entry.request_id == request_id;
-        let mut entries: Vec<Entry> =
-            self.journal.iter().rev().filter(matches).take(limit).cloned().collect();
+        let mut entries: Vec<&Entry> = self.journal.iter().rev().filter(matches).take(limit).collect();
         entries.sort_unstable_by_key(|entry| entry.sequence);
         (entries, self.dropped)
     }
 
     /// Begins anew.
     pub(crate) fn reset(&mut self) {
-        *self = Self { last_sequence: self.last_sequence, epoch: self.epoch + 1, ..Self::default() };
+        self.counts = [Counts::default(); 7];
+        self.journal.clear();
+        self.dropped = 0;
+        self.epoch += 1;
     }
 }
 
 impl Entry {
     /// The entry of a call that has just arrived and is taken for abandoned until it is told otherwise.
     pub(crate) fn arrived(sequence: u64, dependency: Dependency, caller: Caller) -> Self {
-        let budget = caller.budget();
+        let budget = caller.budget().map(Micros::from);
         let Caller { class, request_id, attempt, trail, arrived, .. } = caller;
         Self {
             sequence,
@@ -169,12 +215,12 @@ impl Entry {
             class,
             budget,
             trail,
-            queue_wait: Nanos::ZERO,
-            service: Nanos::ZERO,
+            queue_wait: Micros::default(),
+            service: Micros::default(),
             outcome: Outcome::Cancelled,
             fault: "",
             arrived,
-            late: Nanos::ZERO,
+            late: Micros::default(),
         }
     }
 }

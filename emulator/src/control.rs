@@ -101,21 +101,21 @@ fn capacity(servers: u32, queue_max: u32) -> Result<Capacity, Refusal> {
     Ok(Capacity { servers, queue_max })
 }
 
-fn journal_entry(entry: Entry) -> JournalEntry {
+fn journal_entry(entry: &Entry) -> JournalEntry {
     JournalEntry {
         sequence: entry.sequence,
         dependency: entry.dependency.as_str().to_owned(),
-        request_id: entry.request_id.into(),
+        request_id: (*entry.request_id).to_owned(),
         attempt: entry.attempt,
         workload_class: entry.class.as_str().to_owned(),
-        budget_us: entry.budget.map(Nanos::as_micros),
+        budget_us: entry.budget.map(|budget| budget.get().into()),
         budget_trail_us: entry.trail.hops().iter().map(|micros| u64::from(*micros)).collect(),
-        queue_wait_us: entry.queue_wait.as_micros(),
-        service_us: entry.service.as_micros(),
+        queue_wait_us: entry.queue_wait.get().into(),
+        service_us: entry.service.get().into(),
         outcome: entry.outcome.as_str().to_owned(),
         fault: entry.fault.to_owned(),
         arrived_monotonic_us: entry.arrived.as_micros(),
-        late_us: entry.late.as_micros(),
+        late_us: entry.late.get().into(),
     }
 }
 
@@ -163,8 +163,8 @@ impl EmulatorControlService for Control {
         &self,
         request: Request<InjectFaultRequest>,
     ) -> Result<Response<InjectFaultResponse>, Status> {
-        let rule = request.into_inner().rule.unwrap_or_default();
-        answer(fault_rule(rule).and_then(|rule| {
+        let rule = request.into_inner().rule.ok_or_else(|| Refusal::invalid("rule", "rule: expected a rule"));
+        answer(rule.and_then(fault_rule).and_then(|rule| {
             let injected = self.0.faults().inject(rule, self.0.clock.now());
             let fault_id = injected.map_err(|_too_many| {
                 let message = format!("{} fault rules are in force, the most there may be", crate::FAULTS_MAX);
@@ -201,11 +201,10 @@ impl EmulatorControlService for Control {
     ) -> Result<Response<ListJournalResponse>, Status> {
         let ListJournalRequest { limit, request_id } = request.into_inner();
         let limit = if limit == 0 { PAGE_DEFAULT } else { (limit as usize).min(JOURNAL_MAX) };
-        let (entries, dropped) = self.0.books().journal(limit, &request_id);
-        Ok(Response::new(ListJournalResponse {
-            entries: entries.into_iter().map(journal_entry).collect(),
-            dropped,
-        }))
+        let books = self.0.books();
+        let (entries, dropped) = books.journal(limit, &request_id);
+        let entries = entries.into_iter().map(journal_entry).collect();
+        Ok(Response::new(ListJournalResponse { entries, dropped }))
     }
 
     async fn get_stats(

@@ -51,7 +51,10 @@ mod tests {
 
     #[test]
     fn the_digest_is_pinned() {
-        assert_eq!(digest(&Scenario::shipped(), 42, 1_000, false), 0);
+        // The same on every machine. Whoever changes the draws, the data set or the shipped scenario (and its version)
+        // makes recorded runs unrepeatable, and says so by a new value here.
+        let digest = digest(&Scenario::shipped(), 42, 1_000, false);
+        assert_eq!(digest, 16_263_534_444_634_810_959);
     }
 
     proptest! {

@@ -12,7 +12,6 @@ use model::{
     fault::FaultEffect,
     scenario::{self, Scenario},
 };
-use prometheus_client::metrics::counter::Counter;
 use tonic::{Code, Response, Status};
 use wire::emulator::v1::Timing;
 
@@ -42,8 +41,6 @@ pub(crate) struct Engine {
     phase: AtomicUsize,
     faults: Mutex<Faults>,
     books: Arc<Mutex<Books>>,
-    /// Calls that ended, by dependency and outcome.
-    pub(crate) ended: Arc<[[Counter; Outcome::ALL.len()]; 7]>,
 }
 
 /// What a call is about: its place in the draws.
@@ -68,7 +65,6 @@ impl Engine {
             phase: AtomicUsize::new(0),
             faults: Mutex::new(faults),
             books: Arc::default(),
-            ended: Arc::default(),
             scenario,
             clock,
             alarms,
@@ -100,8 +96,10 @@ impl Engine {
     /// was changed live stays otherwise.
     pub(crate) fn set_phase(&self, name: &str) -> Option<&scenario::Phase> {
         let next = self.scenario.phase_index(name)?;
+        // Held to the end, so that two changes at once are one after the other.
+        let mut faults = self.faults();
         let previous = &self.scenario.phases()[self.phase.swap(next, Ordering::Relaxed)];
-        self.faults().enter_phase(&self.scenario.faults, next, self.clock.now());
+        faults.enter_phase(&self.scenario.faults, next, self.clock.now());
         for dependency in Dependency::ALL {
             let declared = self.scenario.phases()[next].dependency(dependency).capacity;
             if declared != previous.dependency(dependency).capacity {
@@ -114,11 +112,11 @@ impl Engine {
     /// Clears faults, journal and counters and returns to the first phase with its capacities.
     pub(crate) fn reset(&self) {
         let now = self.clock.now();
-        self.phase.store(0, Ordering::Relaxed);
+        // Held to the end, as in a change of phase.
         let mut faults = self.faults();
+        self.phase.store(0, Ordering::Relaxed);
         faults.clear(0, now);
         faults.enter_phase(&self.scenario.faults, 0, now);
-        drop(faults);
         for dependency in Dependency::ALL {
             self.pool(dependency).set_capacity(self.phase().dependency(dependency).capacity);
             self.pool(dependency).reset_peak();
@@ -141,8 +139,9 @@ impl Engine {
         let call = self.draws.call(dependency, operation, key, &caller.request_id, caller.attempt);
         let mut open = self.open(dependency, caller);
         let hit = self.faults().first(dependency, class, call, self.clock.now());
-        open.entry.fault = hit.as_ref().map_or("", |hit| hit.effect.as_str());
-        if let Some(Hit { effect: FaultEffect::Refuse, .. }) = hit {
+        let effect = hit.as_ref().map(|hit| hit.effect);
+        if effect == Some(FaultEffect::Refuse) {
+            open.apply(FaultEffect::Refuse);
             return Err(open.fail(Outcome::Refused, Status::unavailable("refused by an injected fault")));
         }
         let permit = match self.acquire(dependency, &mut open, deadline).await {
@@ -150,12 +149,16 @@ impl Engine {
             Err((outcome, refusal)) => return Err(open.fail(outcome, serve::render::status(&refusal))),
         };
         let mut service = self.phase().dependency(dependency).latency.draw(call, class);
-        if let Some(Hit { effect: FaultEffect::Delay(delay), .. }) = hit {
+        if let Some(effect @ FaultEffect::Delay(delay)) = effect {
+            open.apply(effect);
             service = service + delay;
         }
         let begin = open.enter(Stage::InService);
-        let finished = match hit.clone() {
-            Some(hang) if hang.effect == FaultEffect::Hang => self.hang(hang, deadline).await,
+        let finished = match hit {
+            Some(hit) if hit.effect == FaultEffect::Hang => {
+                open.apply(FaultEffect::Hang);
+                self.hang(hit, deadline).await
+            }
             _ => self.work(begin + service, deadline).await,
         };
         open.enter(Stage::Outside);
@@ -165,19 +168,25 @@ impl Engine {
         }
         let timing = open.timing();
         let answered = answer(&self.data, call, timing);
-        self.conclude(open, hit, answered)
+        self.conclude(open, effect, answered)
     }
 
     /// Turns an answer and a fault into what leaves the process.
-    fn conclude<T>(&self, open: Open, hit: Option<Hit>, answered: Option<T>) -> Result<Response<T>, Status> {
-        let failed =
-            |open: Open, code, message: &str| Err(open.fail(Outcome::Fault, Status::new(code, message)));
-        let effect = hit.map(|hit| hit.effect);
+    fn conclude<T>(
+        &self,
+        mut open: Open,
+        effect: Option<FaultEffect>,
+        answered: Option<T>,
+    ) -> Result<Response<T>, Status> {
         match effect {
-            Some(FaultEffect::Status(code)) => {
-                return failed(open, Code::from_i32(i32::from(code)), "an injected fault");
+            Some(effect @ FaultEffect::Status(code)) => {
+                open.apply(effect);
+                let status = Status::new(Code::from_i32(code.into()), "an injected fault");
+                return Err(open.fail(Outcome::Fault, status));
             }
-            Some(FaultEffect::Hang) => return failed(open, Code::Unavailable, "an injected hang has ended"),
+            Some(FaultEffect::Hang) => {
+                return Err(open.fail(Outcome::Fault, Status::unavailable("an injected hang has ended")));
+            }
             _ => {}
         }
         let Some(message) = answered else {
@@ -186,12 +195,15 @@ impl Engine {
         let mut response = Response::new(message);
         match effect {
             Some(FaultEffect::Reset) => {
+                open.apply(FaultEffect::Reset);
                 response.extensions_mut().insert(Note::new(Injected::Reset));
                 open.settle(Outcome::Fault);
             }
-            Some(FaultEffect::SlowBody(span)) => {
-                let hold = self.alarms.until(self.clock.now() + span);
-                response.extensions_mut().insert(Note::new(Injected::Slow(hold, open)));
+            Some(effect @ FaultEffect::SlowBody(span)) => {
+                open.apply(effect);
+                let end = self.clock.now() + span;
+                let hold = self.alarms.until(end.min(open.deadline.instant()));
+                response.extensions_mut().insert(Note::new(Injected::Slow(hold, Box::new(open))));
             }
             _ => open.settle(Outcome::Ok),
         }
@@ -209,7 +221,6 @@ impl Engine {
             since: Nanos::ZERO,
             clock: Arc::clone(&self.clock),
             books: Arc::clone(&self.books),
-            ended: Arc::clone(&self.ended),
         }
     }
 
@@ -276,7 +287,6 @@ pub(crate) struct Open {
     since: Nanos,
     clock: Arc<dyn Clock>,
     books: Arc<Mutex<Books>>,
-    ended: Arc<[[Counter; Outcome::ALL.len()]; 7]>,
 }
 
 impl Open {
@@ -286,16 +296,25 @@ impl Open {
         let spent = now.saturating_sub(self.since);
         match std::mem::replace(&mut self.stage, next) {
             Stage::Outside => {}
-            Stage::Queued => self.entry.queue_wait = spent,
-            Stage::InService => self.entry.service = spent,
+            Stage::Queued => self.entry.queue_wait = spent.into(),
+            Stage::InService => self.entry.service = spent.into(),
         }
         self.since = now;
         now
     }
 
     fn timing(&self) -> Timing {
-        let micros = |span: Nanos| u32::try_from(span.as_micros()).unwrap_or(u32::MAX);
-        Timing { queue_wait_us: micros(self.entry.queue_wait), service_us: micros(self.entry.service) }
+        Timing { queue_wait_us: self.entry.queue_wait.get(), service_us: self.entry.service.get() }
+    }
+
+    /// Notes the fault that takes part in the call from here on.
+    fn apply(&mut self, effect: FaultEffect) {
+        self.entry.fault = effect.as_str();
+    }
+
+    /// Whether the deadline has passed.
+    pub(crate) fn expired(&self) -> bool {
+        self.deadline.expired(self.clock.now())
     }
 
     /// Settles the call with its outcome.
@@ -311,7 +330,7 @@ impl Open {
     }
 
     /// Settles a call whose deadline passed.
-    fn expire(self) -> Status {
+    pub(crate) fn expire(self) -> Status {
         self.fail(Outcome::Deadline, serve::render::status(&Refusal::deadline(Phase::Handler)))
     }
 }
@@ -322,8 +341,7 @@ impl Drop for Open {
         if !self.settled && self.deadline.expired(now) {
             self.entry.outcome = Outcome::Deadline;
         }
-        self.entry.late = now.saturating_sub(self.deadline.instant());
-        self.ended[self.entry.dependency.index()][self.entry.outcome.index()].inc();
+        self.entry.late = now.saturating_sub(self.deadline.instant()).into();
         let mut books = self.books.lock().unwrap_or_else(PoisonError::into_inner);
         books.close(self.opened, &mut self.entry);
     }

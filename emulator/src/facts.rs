@@ -170,3 +170,6 @@ impl ExperimentCatalogService for Facts {
         self.0.serve(about, caller, row).await
     }
 }
+
+#[cfg(test)]
+mod tests;

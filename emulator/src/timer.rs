@@ -30,7 +30,7 @@ pub(crate) struct Alarms(Arc<Shared>);
 
 struct Shared {
     clock: Arc<dyn Clock>,
-    /// `None` in tests, which call [`Alarms::fire`] themselves.
+    /// `None` in tests, which call `fire` themselves.
     kernel: Option<Arc<OwnedFd>>,
     sleepers: Mutex<Sleepers>,
     lateness: Mutex<Histogram<u64>>,
@@ -59,7 +59,7 @@ impl Alarms {
         Ok(alarms)
     }
 
-    /// Without a kernel timer: whoever moves the clock calls [`Alarms::fire`].
+    /// Without a kernel timer: whoever moves the clock calls `fire`.
     #[cfg(test)]
     pub(crate) fn manual(clock: Arc<dyn Clock>) -> Self {
         Self::new(clock, None)
@@ -132,16 +132,18 @@ impl Shared {
     /// Wakes whoever is due and arms the kernel for the next one.
     fn fire(&self) {
         let now = self.clock.now();
-        let mut sleepers = self.sleepers();
-        let later = sleepers.waiting.split_off(&(now + Nanos::new(1), 0));
-        let due = std::mem::replace(&mut sleepers.waiting, later);
-        if let Some(((next, _), _)) = sleepers.waiting.first_key_value() {
-            self.arm(*next);
-        }
-        drop(sleepers);
-        // Woken outside of the lock: a waker may run anything.
-        for waker in due.into_values() {
-            waker.wake();
+        loop {
+            let mut sleepers = self.sleepers();
+            match sleepers.waiting.first_entry() {
+                Some(first) if first.key().0 <= now => {
+                    let waker = first.remove();
+                    // Woken outside of the lock: a waker may run anything.
+                    drop(sleepers);
+                    waker.wake();
+                }
+                Some(first) => return self.arm(first.key().0),
+                None => return,
+            }
         }
     }
 
@@ -178,12 +180,12 @@ async fn drive(readable: AsyncFd<Arc<OwnedFd>>, alarms: Weak<Shared>) {
             // Only when the runtime shuts down.
             return;
         };
-        // The count of expiries does not matter; reading it makes the descriptor unreadable until the next one.
+        // The count of expiries does not matter, nor does a failure, which means that the timer was armed anew before it
+        // was read. Either way it is unreadable until the next expiry; to find that out by a second read would double the
+        // cost of an alarm.
         let mut count = [0_u8; 8];
-        match rustix::io::read(&**readable.get_ref(), &mut count) {
-            Err(rustix::io::Errno::AGAIN) => ready.clear_ready(),
-            Ok(_) | Err(_) => {}
-        }
+        let _expiries = rustix::io::read(&**readable.get_ref(), &mut count);
+        ready.clear_ready();
         drop(ready);
         let Some(alarms) = alarms.upgrade() else { return };
         alarms.fire();

@@ -9,7 +9,7 @@ use http_body_util::Full;
 use tonic::Code;
 
 use crate::harness::{
-    CUSTOMER, GET_HOME, SLACK, Suite, customer, now, patient,
+    CUSTOMER, GET_HOME, SLACK, Suite, customer, eventually, now, patient,
     talk::{self, Http1, Http2},
 };
 
@@ -120,6 +120,10 @@ async fn a_message_that_stops_halfway_is_cut_at_the_deadline_and_one_that_is_res
     let (response, mut upload) =
         connection.stream(talk::grpc(suite.home(), GET_HOME, &patient(&[])), None).await.expect("a stream");
     upload.send_data(half, false).expect("sent");
+    eventually("the half has arrived", async || {
+        suite.scrape("home-api").await.sum("mercury_requests_in_flight", &[("server", "home-api")]) == 1.0
+    })
+    .await;
     upload.send_reset(h2::Reason::CANCEL);
     drop(response);
     suite.until_idle().await;
@@ -127,7 +131,12 @@ async fn a_message_that_stops_halfway_is_cut_at_the_deadline_and_one_that_is_res
     let finished = |outcome| {
         home.sum("mercury_requests_finished_total", &[("server", "home-api"), ("outcome", outcome)])
     };
-    assert_eq!((finished("deadline_exceeded"), finished("cancelled"), finished("ok")), (1.0, 1.0, 0.0));
+    assert_eq!(
+        (finished("deadline_exceeded"), finished("cancelled"), finished("ok")),
+        (1.0, 1.0, 0.0),
+        "{}",
+        home.text()
+    );
     assert_eq!(suite.calls().await, before, "half a message is no request");
     suite.finish().await;
 }

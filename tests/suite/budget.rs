@@ -85,11 +85,11 @@ async fn a_timeout_is_clamped_to_the_maximum_and_defaults_to_the_objective() {
 
 #[tokio::test]
 async fn a_mandatory_branch_that_cannot_end_in_time_is_not_started() {
-    // Entitlement is declared to need 200 ms, so that the machine's own delays are far from the bounds below.
-    let options = Options::quick().policy("", "objective_ms", "400").policy(
+    // Entitlement is declared to need 700 ms, so that the machine's own delays are far from the bounds below.
+    let options = Options::quick().policy("", "objective_ms", "1000").policy(
         "branches.entitlement",
         "worst_useful_ms",
-        "200",
+        "700",
     );
     let suite = Suite::start_with(options).await;
     // Profile is declared to need 60 ms beside the reserve of 20.
@@ -101,9 +101,9 @@ async fn a_mandatory_branch_that_cannot_end_in_time_is_not_started() {
     }
     assert_eq!(suite.calls().await, 0, "no dependency was asked");
 
-    suite.fault(Dependency::Profile, Effect::DelayMs(450)).await;
+    suite.fault(Dependency::Profile, Effect::DelayMs(1_000)).await;
     let began = now();
-    let both = suite.both(&customer(&[(headers::GRPC_TIMEOUT, "600m")])).await;
+    let both = suite.both(&customer(&[(headers::GRPC_TIMEOUT, "1500m")])).await;
     both.refused(Reason::DeadlineExceeded);
     assert_eq!(
         (both.http.error("phase").as_str(), both.grpc.info("phase").as_str()),
@@ -111,7 +111,7 @@ async fn a_mandatory_branch_that_cannot_end_in_time_is_not_started() {
     );
     let took = now() - began;
     assert!(
-        took >= Nanos::from_millis(450) && took < Nanos::from_millis(600),
+        took >= Nanos::from_millis(1_000) && took < Nanos::from_millis(1_500),
         "after profile, before the end: {took}"
     );
     let stats = suite.all_stats().await;
@@ -123,10 +123,10 @@ async fn a_mandatory_branch_that_cannot_end_in_time_is_not_started() {
 
 #[tokio::test]
 async fn an_optional_branch_below_its_floor_is_left_out_and_the_core_is_whole() {
-    let options = Options::quick().policy("", "optional_floor_ms", "250");
+    let options = Options::quick().policy("", "objective_ms", "1000").policy("", "optional_floor_ms", "700");
     let suite = Suite::start_with(options).await;
-    suite.fault(Dependency::Profile, Effect::DelayMs(400)).await;
-    let head = customer(&[(headers::GRPC_TIMEOUT, "600m"), (headers::REQUEST_ID, "floor")]);
+    suite.fault(Dependency::Profile, Effect::DelayMs(900)).await;
+    let head = customer(&[(headers::GRPC_TIMEOUT, "1500m"), (headers::REQUEST_ID, "floor")]);
     let page = suite.both(&head).await.served();
     for section in ["recommendations", "reputation"] {
         assert_eq!(page["optional"][section], "omitted_deadline_budget", "{page}");

@@ -116,8 +116,7 @@ async fn an_overloaded_optional_dependency_is_an_error_of_its_own_and_the_page_i
             entries.iter().filter(|entry| entry.dependency == dependency.as_str()).collect();
         assert!(refused.len() == 2 && refused.iter().all(|entry| entry.outcome == "overload"), "{entries:?}");
         assert_eq!(holder.await.expect("no panic").code(), Code::Ok);
-        let stats = suite.stats(dependency).await;
-        assert_eq!((stats.overloaded, stats.peak_in_service), (2, 1), "{stats:?}");
+        assert_eq!(suite.stats(dependency).await.overloaded, 2, "{dependency}");
         suite.clear_faults().await;
         suite.capacity(dependency, 64, 64).await;
     }

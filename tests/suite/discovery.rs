@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, net::SocketAddr, sync::Arc};
 
-use base::Dependency;
+use base::{Dependency, Reason};
 use prost::Message as _;
 use prost_types::FileDescriptorProto;
 use serve::supervisor::Supervisor;
@@ -13,7 +13,9 @@ use tonic_health::pb::{
     HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
 };
 
-use crate::harness::{CUSTOMER, Suite, bounded, link, member, talk};
+use ::wire::emulator::v1::fault_rule::Effect;
+
+use crate::harness::{CUSTOMER, Options, Suite, bounded, link, member, patient, talk};
 
 const HEALTH: &str = "grpc.health.v1.Health";
 const REFLECTION: [&str; 2] =
@@ -170,4 +172,38 @@ async fn call_all(port: &str, at: SocketAddr, service: &str, files: &[FileDescri
         assert_ne!(told.code(), Code::Unimplemented, "{port}: {path}");
         assert_ne!(told.code(), Code::Unknown, "{port}: {path}: {told:?}");
     }
+}
+
+#[tokio::test]
+async fn a_watch_lasts_longer_than_any_request_whether_it_names_a_time_or_not() {
+    let suite =
+        Suite::start_with(Options::quick().policy("services.home-api", "timeout_max_ms", "300")).await;
+    // One that names ten seconds, and one over a bare connection that names nothing.
+    let request = bounded(HealthCheckRequest::default());
+    let mut timed =
+        HealthClient::new(suite.link("home-api")).watch(request).await.expect("a watch").into_inner();
+    let connection = talk::Http2::open(suite.home()).await;
+    let path = format!("/{HEALTH}/Watch");
+    let (response, _upload) = connection
+        .stream(talk::grpc(suite.home(), &path, &[]), Some(talk::frame(&[])))
+        .await
+        .expect("a stream");
+    let mut untimed = response.await.expect("a head").into_body();
+    assert_eq!(timed.message().await.expect("open").expect("a message").status(), ServingStatus::Serving);
+    assert!(untimed.data().await.expect("open").is_ok());
+    // Two requests after which the longest deadline of a request has passed twice.
+    suite.fault(Dependency::Profile, Effect::Hang(true)).await;
+    for _ in 0..2 {
+        suite.both(&patient(&[])).await.refused(Reason::DeadlineExceeded);
+    }
+    suite.clear_faults().await;
+    let mut suite = suite;
+    suite.member("home-api").stop();
+    assert_eq!(
+        timed.message().await.expect("no error").expect("a message").status(),
+        ServingStatus::NotServing
+    );
+    assert!(timed.message().await.expect("no error").is_none());
+    assert_eq!(untimed.data().await.expect("open").expect("a message"), talk::frame(&[8, 2]));
+    suite.finish_rest().await;
 }

@@ -59,10 +59,7 @@ async fn capacity_is_real_and_a_burst_never_exceeds_it() {
     let stats = suite.stats(Dependency::Profile).await;
     assert_eq!((stats.calls, stats.peak_in_service, stats.servers), (BURST, 3, 3), "{stats:?}");
     // Three are served at once and five may wait, so eight at least get through and no more than time allows.
-    assert!(
-        served >= 8 && stats.ok == served && stats.overloaded == BURST - served,
-        "{served}: {stats:?}"
-    );
+    assert!(served >= 8 && stats.ok == served && stats.overloaded == BURST - served, "{served}: {stats:?}");
     let mut waited = 0;
     for number in 0..BURST {
         for entry in suite.journal(&format!("burst-{number}")).await {
@@ -118,6 +115,7 @@ async fn phases_change_latency_and_reset_returns_to_the_first() {
     suite.fault(Dependency::Pricing, Effect::Refuse(true)).await;
     suite.capacity(Dependency::Profile, 2, 0).await;
     assert_eq!(suite.call(&patient(&[])).await.code(), Code::Unavailable);
+    suite.until_idle().await;
     suite.control().reset(bounded(ResetRequest {})).await.expect("reset");
     let stats = suite.control().get_stats(bounded(GetStatsRequest {})).await.expect("stats").into_inner();
     assert_eq!((stats.phase.as_str(), stats.seed), ("steady", SEED));

@@ -14,11 +14,12 @@ use ::wire::emulator::v1::{
     fault_rule::Effect,
 };
 use base::{Clock as _, Deadline, Dependency, Nanos, Reason, World, clock::MonotonicClock, headers};
-use http::Request;
+use http::{Request, StatusCode};
 use http_body_util::Full;
 use model::policy::ServiceName;
 use serve::{render, supervisor::Supervisor};
 use stack::{CallBudget, Link, LinkConfig};
+use tonic::Code;
 
 pub(crate) use self::{
     member::Member,
@@ -32,7 +33,7 @@ const PATIENCE: Nanos = Nanos::from_secs(10);
 /// Between two looks at a counter. It orders nothing; it leaves the processor to those who are looked at.
 const LOOK: std::time::Duration = std::time::Duration::from_millis(2);
 /// What a busy machine of two processors may add to a bound before a test calls it broken.
-pub(crate) const SLACK: Nanos = Nanos::from_millis(150);
+pub(crate) const SLACK: Nanos = Nanos::from_millis(250);
 
 /// The whole suite.
 pub(crate) struct Suite {
@@ -242,6 +243,31 @@ impl Both {
         let info = details.error_info().unwrap_or_else(|| panic!("{self:?}"));
         assert_eq!(info.reason, reason.as_str().to_ascii_uppercase());
         assert_eq!(info.domain, render::ERROR_DOMAIN);
+    }
+
+    /// Both faces ran out of time over a dependency. Where that is experiment, its effect may be done all the same, and the
+    /// caller is told so unless the service itself could still say that it was not.
+    #[track_caller]
+    pub(crate) fn timed_out(&self, dependency: Dependency) {
+        assert_eq!(
+            (self.http.status, self.grpc.code()),
+            (StatusCode::GATEWAY_TIMEOUT, Code::DeadlineExceeded)
+        );
+        let ambiguous = Reason::EffectAmbiguousDeadline.as_str();
+        for (reason, effect) in [
+            (self.http.error("reason"), self.http.error("effect")),
+            (self.grpc.header(render::REASON_HEADER).to_owned(), self.grpc.info("effect")),
+        ] {
+            if dependency == Dependency::Experiment && reason == ambiguous {
+                assert_eq!(effect, "ambiguous", "{self:?}");
+            } else {
+                assert_eq!(
+                    (reason.as_str(), effect.as_str()),
+                    (Reason::DeadlineExceeded.as_str(), ""),
+                    "{self:?}"
+                );
+            }
+        }
     }
 
     /// Both faces answered with a complete core.

@@ -72,7 +72,7 @@ async fn operation_id_attempt_and_origin_are_input() {
         both.refused(Reason::InvalidInput);
         names_the_field(&both, name);
         // What was not accepted is not given back.
-        assert_ne!(both.http.header(headers::REQUEST_ID), value);
+        assert!(both.http.header(headers::REQUEST_ID) != value || value.is_empty());
     }
     assert_eq!(suite.calls().await, before, "no dependency was asked");
     suite.finish().await;

@@ -10,7 +10,9 @@ use tonic::{Code, Response, Status};
 use wire::{
     entitlement::v1::{GetEntitlementRequest, entitlement_service_client::EntitlementServiceClient},
     experiment::v1::{AllocateArmsRequest, experiment_service_client::ExperimentServiceClient},
-    inventory::v1::{GetAvailabilityRequest, StockStatus, inventory_service_client::InventoryServiceClient},
+    inventory::v1::{
+        GetAvailabilityRequest, StockStatus as Told, inventory_service_client::InventoryServiceClient,
+    },
     pricing::v1::{GetPricesRequest, pricing_service_client::PricingServiceClient},
     profile::v1::{GetProfileRequest, profile_service_client::ProfileServiceClient},
     recommendation::v1::{
@@ -23,7 +25,7 @@ use crate::{
     decide::{Branch, broken},
     page::{
         Arm, Authority, Availability, Entitlement, Inventory, PriceLine, Pricing, Profile, RankedItem,
-        Recommendations, Reputation, Stock,
+        Recommendations, Reputation, StockStatus,
     },
 };
 
@@ -131,11 +133,11 @@ impl Clients {
         let (wait, message) = opened(self.inventory.clone().get_availability(request).await)
             .map_err(|status| upstream_error(Phase::Fanout(Dependency::Inventory), &status))?;
         let items = message.items.into_iter().map(|item| {
-            let status = match StockStatus::try_from(item.status) {
-                Ok(StockStatus::InStock) => Stock::InStock,
-                Ok(StockStatus::LowStock) => Stock::LowStock,
-                Ok(StockStatus::OutOfStock) => Stock::OutOfStock,
-                Ok(StockStatus::Unspecified) | Err(_) => {
+            let status = match Told::try_from(item.status) {
+                Ok(Told::InStock) => StockStatus::InStock,
+                Ok(Told::LowStock) => StockStatus::LowStock,
+                Ok(Told::OutOfStock) => StockStatus::OutOfStock,
+                Ok(Told::Unspecified) | Err(_) => {
                     return Err(broken(Dependency::Inventory, "answered with an unknown stock status"));
                 }
             };

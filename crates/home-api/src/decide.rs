@@ -77,7 +77,7 @@ mod tests {
     use control::budget::Skip;
 
     use super::*;
-    use crate::page::{Availability, PriceLine, Stock};
+    use crate::page::{Availability, PriceLine, StockStatus};
 
     fn core() -> (Profile, Inventory, Pricing) {
         let ids = ["item-0001", "item-0002"];
@@ -92,8 +92,11 @@ mod tests {
             policy_version: 3,
             home_item_ids: ids.map(String::from).to_vec(),
         };
-        let items =
-            ids.map(|id| Availability { item_id: id.into(), available_units: 1, status: Stock::LowStock });
+        let items = ids.map(|id| Availability {
+            item_id: id.into(),
+            available_units: 1,
+            status: StockStatus::LowStock,
+        });
         let lines = ids.map(|id| PriceLine {
             item_id: id.into(),
             list_minor_units: 100,
@@ -115,9 +118,12 @@ mod tests {
         assert_eq!(check_core(ASKED, &profile, &inventory, &pricing), Ok(()));
     }
 
+    /// Breaks a core.
+    type Fault = fn(&mut Profile, &mut Inventory, &mut Pricing);
+
     #[test]
     fn every_gap_names_its_branch() {
-        let faults: [(&str, fn(&mut Profile, &mut Inventory, &mut Pricing)); 6] = [
+        let faults: [(&str, Fault); 6] = [
             ("profile", |profile, _, _| profile.subject = "user-00002".into()),
             ("inventory", |_, inventory, _| drop(inventory.items.pop())),
             ("inventory", |_, inventory, _| inventory.items.reverse()),

@@ -85,8 +85,11 @@ async fn get_home(
     State(face): State<HttpFace>,
     request: axum::extract::Request,
 ) -> http::Response<axum::body::Body> {
-    // The page takes no input from a body, which is dropped unread.
-    let (parts, _body) = request.into_parts();
+    let (parts, body) = request.into_parts();
+    // The page takes no input from a body.
+    if let Err(refusal) = serve::body::discard(body).await {
+        return axum_body(render::response(&refusal, Face::Http));
+    }
     axum_body(face.answer(&parts).await)
 }
 

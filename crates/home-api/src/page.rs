@@ -71,18 +71,19 @@ pub(crate) struct Inventory {
 pub(crate) struct Availability {
     pub(crate) item_id: String,
     pub(crate) available_units: u32,
-    pub(crate) status: Stock,
+    pub(crate) status: StockStatus,
 }
 
+#[expect(clippy::enum_variant_names, reason = "the names on both faces: in_stock, low_stock, out_of_stock")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Stock {
+pub(crate) enum StockStatus {
     InStock,
     LowStock,
     OutOfStock,
 }
 
-impl Stock {
+impl StockStatus {
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::InStock => "in_stock",
@@ -194,7 +195,7 @@ mod tests {
         for marker in Marker::ALL {
             assert_eq!(serde_json::json!(marker), marker.as_str());
         }
-        for stock in [Stock::InStock, Stock::LowStock, Stock::OutOfStock] {
+        for stock in [StockStatus::InStock, StockStatus::LowStock, StockStatus::OutOfStock] {
             assert_eq!(serde_json::json!(stock), stock.as_str());
         }
         assert_eq!(serde_json::json!(Authority::Call), Authority::Call.as_str());

@@ -15,6 +15,7 @@ use crate::{
     duration::{self, Span},
     endpoints,
     exit::Exit,
+    world,
 };
 
 /// How a result is printed.
@@ -130,7 +131,7 @@ fn plan(args: &Args) -> Result<Plan, Exit> {
     }
     stages.push(StagePlan::measured("measured", args.duration.0));
     // Fresh by default, since a repeated id is a retry to the exposure ledger.
-    let prefix = || format!("load-{:08x}", uuid::Uuid::new_v4().as_u128() as u32);
+    let prefix = || format!("load-{:08x}", world::entropy() as u32);
     Ok(Plan {
         seed: args.seed,
         dilate: args.dilate,
@@ -158,6 +159,10 @@ fn stop_on_signal(stop: &Stop) -> std::io::Result<()> {
             signals.next().await;
             stop.set();
             signals.next().await;
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "whoever asks twice wants it gone; nothing is left to drain"
+            )]
             std::process::exit(1);
         });
     })?;

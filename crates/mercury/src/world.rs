@@ -12,9 +12,15 @@ pub(crate) fn world(tasks: Arc<dyn Spawn>) -> World {
     World {
         clock: Arc::new(MonotonicClock),
         wall: Arc::new(SystemWallClock),
-        ids: Arc::new(IdSource::new(uuid::Uuid::new_v4().as_u128())),
+        ids: Arc::new(IdSource::new(entropy())),
         tasks,
     }
+}
+
+/// 122 bits from the operating system, to seed a process's ids with.
+#[expect(clippy::disallowed_methods, reason = "this is the composition root that the ban points to")]
+pub(crate) fn entropy() -> u128 {
+    uuid::Uuid::new_v4().as_u128()
 }
 
 /// A runtime of one thread: eight services and their emulator share few cores, and a second thread would only move

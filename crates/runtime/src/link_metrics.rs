@@ -13,9 +13,12 @@ use prometheus_client::{
 use serve::metrics::Registry;
 use stack::{LinkStats, LocalFailure};
 
+/// A channel's label and its counters.
+type Labelled = (&'static str, Arc<LinkStats>);
+
 /// The channels of one process, by label.
 #[derive(Clone, Debug, Default)]
-pub struct Links(Arc<Mutex<Vec<(&'static str, Arc<LinkStats>)>>>);
+pub struct Links(Arc<Mutex<Vec<Labelled>>>);
 
 impl Links {
     /// A set that `registry` reads from now on.
@@ -30,7 +33,7 @@ impl Links {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push((label, stats));
     }
 
-    fn each(&self) -> Vec<(&'static str, Arc<LinkStats>)> {
+    fn each(&self) -> Vec<Labelled> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

@@ -95,7 +95,12 @@ impl Process {
         routes: Routes,
     ) -> Result<(), StartError> {
         let gate = authenticate::gate(Arc::clone(&host.authenticator), Arc::clone(&host.world.ids));
-        self.open(host.service.as_str(), listener, routes.gate(&gate), limits::limits(&host.policy, host.service))
+        self.open(
+            host.service.as_str(),
+            listener,
+            routes.gate(&gate),
+            limits::limits(&host.policy, host.service),
+        )
     }
 
     /// Opens the admin port, with `extra` beside `/livez`, `/readyz` and `/metrics`.

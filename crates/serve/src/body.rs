@@ -8,7 +8,8 @@ use std::{
 use base::{Reason, Refusal};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use tonic::Status;
+use http_body_util::BodyExt as _;
+use tonic::{Status, metadata::MetadataValue};
 
 use crate::render;
 
@@ -44,6 +45,45 @@ impl<B> Bounded<B> {
 /// The refusal of a body over its bound.
 pub fn too_large(bytes_max: usize) -> Refusal {
     Refusal::new(Reason::BodyTooLarge, format!("request body exceeds {bytes_max} bytes"))
+}
+
+/// The end of a body whose caller is gone. Not CANCELLED: tonic takes that from a request for the end of its stream, and
+/// so half a request for a whole one.
+fn caller_gone() -> Status {
+    let mut status = Status::aborted("the request ended before its body was complete");
+    status
+        .metadata_mut()
+        .insert(render::REASON_HEADER, MetadataValue::from_static(Reason::Cancelled.as_str()));
+    status
+}
+
+/// Reads a request's body to its end and forgets it, for a handler that takes no input from one: whoever sends more than
+/// the bound hears of it all the same.
+///
+/// # Errors
+/// What the body was refused for, see [`Bounded`].
+pub async fn discard<B>(mut body: B) -> Result<(), Refusal>
+where
+    B: Body + Unpin,
+    B::Error: std::error::Error + 'static,
+{
+    while let Some(frame) = body.frame().await {
+        if let Err(error) = frame {
+            return Err(refusal(&error));
+        }
+    }
+    Ok(())
+}
+
+/// The refusal within the error of a body, under whatever a router has put around it.
+fn refusal(error: &(dyn std::error::Error + 'static)) -> Refusal {
+    let status = std::iter::successors(Some(error), |error| error.source())
+        .find_map(|error| error.downcast_ref::<Status>());
+    let reason = status.and_then(|status| status.metadata().get(render::REASON_HEADER));
+    match (status, reason.and_then(|name| name.to_str().ok()).and_then(Reason::parse)) {
+        (Some(status), Some(reason)) => Refusal::new(reason, status.message().to_owned()),
+        _ => Refusal::new(Reason::Cancelled, "the request ended before its body was complete"),
+    }
 }
 
 impl Framing {
@@ -82,15 +122,17 @@ where
     type Data = Bytes;
     type Error = Status;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let frame = match ready!(Pin::new(&mut self.inner).poll_frame(cx)) {
             None => return Poll::Ready(None),
             // The peer reset the stream or the connection broke: the caller is gone, whatever the transport calls it.
             Some(Err(error)) => {
                 let error: Box<dyn std::error::Error + Send + Sync> = error.into();
                 tracing::debug!(%error, "request body ended early");
-                let gone = Refusal::new(Reason::Cancelled, "the request ended before its body was complete");
-                return Poll::Ready(Some(Err(render::status(&gone))));
+                return Poll::Ready(Some(Err(caller_gone())));
             }
             Some(Ok(frame)) => frame,
         };
@@ -120,7 +162,7 @@ where
 
 #[cfg(test)]
 mod tests {
-    use http_body_util::{BodyExt as _, Full};
+    use http_body_util::Full;
     use proptest::prelude::*;
 
     use super::*;
@@ -134,13 +176,24 @@ mod tests {
 
     #[tokio::test]
     async fn at_the_bound_and_one_above() {
-        for (grpc, length, fits) in [(true, 10, true), (true, 11, false), (false, 5, true), (false, 6, false)] {
+        for (grpc, length, fits) in [(true, 10, true), (true, 11, false), (false, 5, true), (false, 6, false)]
+        {
             let full = Full::new(Bytes::from(message(length)));
             let result = Bounded::new(full, 10, grpc).collect().await;
             assert_eq!(result.is_ok(), fits, "grpc {grpc}, {length} bytes");
             if let Err(status) = result {
                 assert_eq!(status.code(), tonic::Code::ResourceExhausted);
             }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_body_that_nobody_wants_is_bounded_too() {
+        for (length, fits) in [(5, true), (6, false)] {
+            let body =
+                axum::body::Body::new(Bounded::new(Full::new(Bytes::from(message(length))), 10, false));
+            let reason = discard(body).await.map_err(|refusal| refusal.reason());
+            assert_eq!(reason, if fits { Ok(()) } else { Err(Reason::BodyTooLarge) });
         }
     }
 

@@ -60,7 +60,8 @@ where
     let io = TokioIo::new(Guarded::new(io, peeked, port.limits.write_stall_timeout.into()));
     let current = Current::default();
     let service = Exchanges { port: Arc::clone(&port), current: current.clone() };
-    let result = if http2 { serve_http2(io, service, supervisor).await } else { serve_http1(io, service).await };
+    let result =
+        if http2 { serve_http2(io, service, supervisor).await } else { serve_http1(io, service).await };
     if let Err(error) = result {
         tracing::debug!(%error, "connection ended");
     }
@@ -139,7 +140,8 @@ where
     I: hyper::rt::Read + hyper::rt::Write + Send + Unpin + 'static,
 {
     let port = Arc::clone(&service.port);
-    let buffer_bytes = (port.limits.header_bytes_max.saturating_mul(HEADER_SLACK) as usize).max(HTTP1_BUFFER_BYTES_MIN);
+    let buffer_bytes =
+        (port.limits.header_bytes_max.saturating_mul(HEADER_SLACK) as usize).max(HTTP1_BUFFER_BYTES_MIN);
     let connection = conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(Duration::from(port.limits.keep_alive_interval))
@@ -218,8 +220,8 @@ where
 }
 
 pin_project! {
-    /// A stream's task. hyper polls a response body only while the peer grants window, so a body could not cut itself;
-    /// this can, because it is what is polled.
+    /// A stream's task. hyper polls a response body at most one frame ahead of the window that the peer grants, so a body
+    /// could not cut itself; this can, because it is what is polled.
     struct StreamTask<F> {
         #[pin]
         future: F,

@@ -14,10 +14,7 @@ use std::{
 };
 
 use base::{
-    Clock, Deadline, Nanos, Phase, Reason, Refusal, headers,
-    ids::IdSource,
-    timeout,
-    trace::TraceContext,
+    Clock, Deadline, Nanos, Phase, Reason, Refusal, headers, ids::IdSource, timeout, trace::TraceContext,
 };
 use http::{HeaderMap, Request, Response, StatusCode, header};
 use http_body::{Body as _, Frame, SizeHint};
@@ -30,7 +27,7 @@ use crate::{
     body::{self, Bounded},
     lifecycle::{Lifecycle, OpenExchange},
     metrics::{Outcome, ServerMetrics},
-    render::{self, Face, REASON_HEADER},
+    render::{self, Face, PHASE_HEADER, REASON_HEADER},
     routes::{self, Handling},
     telemetry::{SpanHandle, Tracer},
 };
@@ -102,7 +99,8 @@ impl Port {
         let span = self.tracer.start(request.uri().path(), trace, &self.ids);
         self.metrics.offered();
         let limit = self.time_limit(&request);
-        let deadline = limit.as_ref().map_or(Deadline::at(Nanos::MAX), |budget| Deadline::after(now, *budget));
+        let deadline =
+            limit.as_ref().map_or(Deadline::at(Nanos::MAX), |budget| Deadline::after(now, *budget));
         let mut account = Account {
             port: Arc::clone(self),
             arrived: now,
@@ -112,7 +110,13 @@ impl Port {
             _open: self.lifecycle.open(),
         };
         let progress = Progress::default();
-        let arrival = Arrival { at: now, deadline, progress: progress.clone(), trace: account.span.context(), tracestate };
+        let arrival = Arrival {
+            at: now,
+            deadline,
+            progress: progress.clone(),
+            trace: account.span.context(),
+            tracestate,
+        };
         let started = limit.and_then(|budget| self.start(request, face, arrival, budget));
         let state = match started {
             Ok(handling) => Answer::Handling { handling, timer: self.timer(deadline, now) },
@@ -125,7 +129,13 @@ impl Port {
     }
 
     /// Checks the head, then hands the request to its handler.
-    fn start<B>(&self, request: Request<B>, face: Face, arrival: Arrival, budget: Nanos) -> Result<Handling, Refusal>
+    fn start<B>(
+        &self,
+        request: Request<B>,
+        face: Face,
+        arrival: Arrival,
+        budget: Nanos,
+    ) -> Result<Handling, Refusal>
     where
         B: http_body::Body<Data = bytes::Bytes> + Send + Unpin + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -145,7 +155,9 @@ impl Port {
         let bytes_max = self.limits.body_bytes_max as usize;
         let announced = request.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
         // A gRPC body is prefixed, so its announced length may exceed that of its message.
-        if face == Face::Http && announced.and_then(|text| text.parse().ok()).is_some_and(|n: u64| n > bytes_max as u64) {
+        if face == Face::Http
+            && announced.and_then(|text| text.parse().ok()).is_some_and(|n: u64| n > bytes_max as u64)
+        {
             return Err(body::too_large(bytes_max));
         }
         let mut request = request.map(|body| Body::new(Bounded::new(body, bytes_max, face == Face::Grpc)));
@@ -169,7 +181,8 @@ impl Port {
     }
 
     fn timer(&self, deadline: Deadline, now: Nanos) -> Option<Pin<Box<Sleep>>> {
-        (deadline.instant() < Nanos::MAX).then(|| Box::pin(tokio::time::sleep(deadline.remaining(now).into())))
+        (deadline.instant() < Nanos::MAX)
+            .then(|| Box::pin(tokio::time::sleep(deadline.remaining(now).into())))
     }
 }
 
@@ -213,9 +226,15 @@ impl Account {
         let grpc = head.get("grpc-status").map(|status| status.as_bytes() == b"0");
         let failed = grpc == Some(false) || http.is_some_and(|status| status.as_u16() >= 400);
         if failed {
-            let name = head.get(REASON_HEADER).and_then(|value| value.to_str().ok());
-            let reason = name.and_then(Reason::parse);
-            self.outcome = Some(Outcome::Refused(reason.unwrap_or(Reason::Internal)));
+            let text = |name| head.get(name).and_then(|value| value.to_str().ok());
+            let reason = text(REASON_HEADER).and_then(Reason::parse).unwrap_or(Reason::Internal);
+            if matches!(reason, Reason::DeadlineExceeded | Reason::EffectAmbiguousDeadline) {
+                // Whoever noticed it, the handler or the timer, named the phase.
+                let phase = text(PHASE_HEADER)
+                    .and_then(|name| Phase::ALL.into_iter().find(|phase| phase.as_str() == name));
+                self.port.metrics.expired(phase.unwrap_or(Phase::Handler));
+            }
+            self.outcome = Some(Outcome::Refused(reason));
         } else if grpc == Some(true) {
             self.outcome = Some(Outcome::Ok);
         }
@@ -230,13 +249,16 @@ impl Account {
 impl Drop for Account {
     fn drop(&mut self) {
         let now = self.now();
-        let expired = self.deadline.expired(now);
-        // Dropped before its end: cut at its deadline, or abandoned by its caller.
-        let outcome = self.outcome.unwrap_or(Outcome::Refused(if expired {
-            Reason::DeadlineExceeded
-        } else {
-            Reason::Cancelled
-        }));
+        let outcome = match self.outcome {
+            Some(refused @ Outcome::Refused(_)) => refused,
+            // hyper takes one frame of the body ahead of the peer's window, so a body that has ended may not have left.
+            Some(Outcome::Ok) | None if self.deadline.expired(now) => {
+                self.port.metrics.expired(Phase::Respond);
+                Outcome::Refused(Reason::DeadlineExceeded)
+            }
+            Some(Outcome::Ok) => Outcome::Ok,
+            None => Outcome::Refused(Reason::Cancelled),
+        };
         self.port.metrics.late(now.saturating_sub(self.deadline.instant()));
         self.span.finish(outcome);
         self.port.metrics.finished(outcome, now.saturating_sub(self.arrived), Some(&self.span.context()));
@@ -261,11 +283,7 @@ pub struct Exchange {
 impl Exchange {
     /// Refuses at the deadline. Replacing the handler's future drops it, which cancels everything below it.
     fn expire(&mut self) -> Response<Body> {
-        let phase = self.progress.phase();
-        if let Some(account) = &self.account {
-            account.port.metrics.expired(phase);
-        }
-        let refusal = Refusal::deadline(phase);
+        let refusal = Refusal::deadline(self.progress.phase());
         self.state = Answer::Refused(None);
         render::response(&refusal, self.face)
     }
@@ -281,7 +299,8 @@ impl Future for Exchange {
             Answer::Handling { handling, timer } => match handling.as_mut().poll(cx) {
                 Poll::Ready(response) => {
                     // An answer that is ready after the deadline is no answer, unless it says more about the failure.
-                    let expired = this.account.as_ref().is_some_and(|account| account.deadline.expired(account.now()));
+                    let expired =
+                        this.account.as_ref().is_some_and(|account| account.deadline.expired(account.now()));
                     if expired && succeeded(&response) { this.expire() } else { response }
                 }
                 Poll::Pending => {
@@ -320,7 +339,10 @@ impl http_body::Body for Accounted {
     type Data = bytes::Bytes;
     type Error = Status;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<bytes::Bytes>, Status>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<bytes::Bytes>, Status>>> {
         let mut this = self.project();
         let frame = ready!(this.inner.as_mut().poll_frame(cx));
         match &frame {

@@ -39,14 +39,20 @@ impl<I> Guarded<I> {
         let timeout = self.stall_timeout;
         let stall = self.stall.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
         match stall.as_mut().poll(cx) {
-            Poll::Ready(()) => Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer stopped reading"))),
+            Poll::Ready(()) => {
+                Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer stopped reading")))
+            }
             Poll::Pending => Poll::Pending,
         }
     }
 }
 
 impl<I: AsyncRead + Unpin> AsyncRead for Guarded<I> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         if self.peeked.has_remaining() {
             let length = self.peeked.len().min(buf.remaining());
             buf.put_slice(&self.peeked.split_to(length));

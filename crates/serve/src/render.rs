@@ -10,6 +10,8 @@ use tonic_types::{ErrorDetails, StatusExt as _};
 
 /// Header that carries the reason's name on both faces; metrics read the outcome from it.
 pub const REASON_HEADER: &str = "x-mercury-reason";
+/// Header that says on both faces where a request was when it was refused, where that is known.
+pub const PHASE_HEADER: &str = "x-mercury-phase";
 /// `domain` of every `google.rpc.ErrorInfo`.
 pub const ERROR_DOMAIN: &str = "mercury";
 
@@ -73,6 +75,9 @@ pub fn status(refusal: &Refusal) -> Status {
     }
     let mut status = Status::with_error_details(codes(reason).0, refusal.message(), details);
     status.metadata_mut().insert(REASON_HEADER, MetadataValue::from_static(reason.as_str()));
+    if let Some(phase) = refusal.phase() {
+        status.metadata_mut().insert(PHASE_HEADER, MetadataValue::from_static(phase.as_str()));
+    }
     if let Some(delay) = refusal.retry_delay() {
         status.metadata_mut().insert(headers::RETRY_PUSHBACK, MetadataValue::from(delay.as_millis()));
     }
@@ -116,6 +121,9 @@ fn http(refusal: &Refusal) -> Response<Body> {
     head.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     head.insert(header::CACHE_CONTROL, HeaderValue::from_static("private, no-store"));
     head.insert(REASON_HEADER, HeaderValue::from_static(reason.as_str()));
+    if let Some(phase) = refusal.phase() {
+        head.insert(PHASE_HEADER, HeaderValue::from_static(phase.as_str()));
+    }
     if let Some(delay) = refusal.retry_delay() {
         head.insert(header::RETRY_AFTER, HeaderValue::from(retry_after_secs(delay)));
     }
@@ -164,7 +172,8 @@ mod tests {
 
     #[test]
     fn details_name_the_field_and_the_delay() {
-        let refusal = Refusal::invalid("x-mercury-class", "unknown class").retry_after(Nanos::from_millis(1_200));
+        let refusal =
+            Refusal::invalid("x-mercury-class", "unknown class").retry_after(Nanos::from_millis(1_200));
         let status = status(&refusal);
         let details = status.get_error_details();
         assert_eq!(details.bad_request().expect("violation").field_violations[0].field, "x-mercury-class");

@@ -82,9 +82,10 @@ impl Routes {
             let future = service.clone().call(request);
             Box::pin(async move {
                 match future.await {
-                    Ok(response) if is_unknown_method(&response) => {
-                        render::response(&Refusal::new(Reason::UnknownMethod, "the service has no such method"), Face::Grpc)
-                    }
+                    Ok(response) if is_unknown_method(&response) => render::response(
+                        &Refusal::new(Reason::UnknownMethod, "the service has no such method"),
+                        Face::Grpc,
+                    ),
                     Ok(response) => response,
                     Err(never) => match never {},
                 }
@@ -150,7 +151,8 @@ impl Routes {
                 Ok((route.handler)(Request::from_parts(head, body)))
             }
             Face::Http => {
-                let Some(router) = self.http.clone().filter(|_| self.find(request.uri().path()).is_none()) else {
+                let Some(router) = self.http.clone().filter(|_| self.find(request.uri().path()).is_none())
+                else {
                     let message = "this path speaks gRPC: content-type must be application/grpc";
                     return Err(Refusal::new(Reason::UnsupportedMediaType, message));
                 };

@@ -1,11 +1,6 @@
 //! Shell: opens ports, and takes the process through its stages when it is told to stop.
 
-use std::{
-    future::Future,
-    io,
-    sync::Arc,
-    time::Duration,
-};
+use std::{future::Future, io, sync::Arc, time::Duration};
 
 use base::{Clock, Nanos};
 use tokio::{
@@ -90,7 +85,12 @@ pub struct Shell {
 
 impl Shell {
     /// A shell without ports.
-    pub fn new(lifecycle: Lifecycle, supervisor: Supervisor, readiness: Readiness, clock: Arc<dyn Clock>) -> Self {
+    pub fn new(
+        lifecycle: Lifecycle,
+        supervisor: Supervisor,
+        readiness: Readiness,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
         Self { lifecycle, supervisor, readiness, clock, connections: Vec::new() }
     }
 
@@ -158,7 +158,12 @@ impl Shell {
     }
 }
 
-async fn accept<L: Listener>(mut listener: L, port: Arc<Port>, supervisor: Supervisor, permits: Arc<Semaphore>) {
+async fn accept<L: Listener>(
+    mut listener: L,
+    port: Arc<Port>,
+    supervisor: Supervisor,
+    permits: Arc<Semaphore>,
+) {
     loop {
         let io = match listener.accept().await {
             Ok(io) => io,

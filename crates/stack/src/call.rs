@@ -1,38 +1,32 @@
-//! Call: one call over a link, from its budget to its response head.
+//! Call: the two ends of one call over a link: what is settled before anything waits, and what the caller is handed.
 
 use std::{
+    convert::Infallible,
     error::Error,
-    future::{Future, poll_fn},
-    pin::{Pin, pin},
     sync::{Arc, atomic::Ordering},
-    task::Poll,
 };
 
-use base::{Clock, Deadline, Nanos, headers, timeout};
+use base::{Clock, Deadline, Nanos};
 use bytes::Bytes;
-use control::budget::{self, Decision, Skip};
-use h2::{RecvStream, client::ResponseFuture};
+use control::budget::{self, Skip};
 use http::{
-    HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Uri, Version,
-    header::CONTENT_TYPE,
-    request,
-    uri::{PathAndQuery, Scheme},
+    HeaderValue, Request, Response, Uri, Version, header::CONTENT_TYPE, uri::PathAndQuery,
+    uri::Scheme,
 };
 use http_body::Body;
 
 use crate::{
     body::LinkBody,
     config::LinkConfig,
+    exchange::{self, Answer, Outgoing, Progress, Template},
     failure::{LocalFailure, Made},
-    link::{CallBudget, LinkTiming},
-    slot::{Blocked, Inner, Opened},
+    link::CallBudget,
+    slot::Inner,
     stats::{LinkStats, add},
-    status::{self, Code},
+    status::Code,
     tidy::{self, Head},
-    upload::{self, BodyError, Payload, Upload},
+    upload,
 };
-
-static GRPC_TIMEOUT: HeaderName = HeaderName::from_static(headers::GRPC_TIMEOUT);
 
 /// What calls and response bodies need of their link. They hold this and not the link, so that a response that is still
 /// being read does not keep a dropped link dialling.
@@ -44,7 +38,11 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn new(clock: Arc<dyn Clock>, config: LinkConfig) -> Self {
-        Self { clock, config, stats: Arc::default() }
+        Self {
+            clock,
+            config,
+            stats: Arc::default(),
+        }
     }
 }
 
@@ -59,7 +57,9 @@ impl Ticket {
             stats.in_flight.fetch_sub(1, Ordering::Relaxed);
             return None;
         }
-        stats.in_flight_peak.fetch_max(others + 1, Ordering::Relaxed);
+        stats
+            .in_flight_peak
+            .fetch_max(others + 1, Ordering::Relaxed);
         Some(Self(Arc::clone(shared)))
     }
 
@@ -74,214 +74,94 @@ impl Drop for Ticket {
     }
 }
 
-/// Makes the call.
-pub(crate) async fn run<B>(link: Arc<Inner>, request: Request<B>) -> Response<LinkBody>
+/// When a call began and what it may take.
+#[derive(Clone, Copy)]
+pub(crate) struct Terms {
+    pub(crate) called_at: Nanos,
+    pub(crate) budget: CallBudget,
+}
+
+impl Terms {
+    /// When the call is over, as the callee is told.
+    pub(crate) const fn expiry(&self) -> Deadline {
+        self.budget.deadline.less(self.budget.reserve)
+    }
+}
+
+/// A call that was sent, or waits for a connection.
+pub(crate) struct Begun {
+    ticket: Ticket,
+    terms: Terms,
+    remaining: Nanos,
+    progress: Progress,
+}
+
+/// Begins a call, and sends it if there is a connection. Done here rather than in the future, which stays small: a
+/// request is several hundred bytes that would otherwise be moved from one state to the next.
+pub(crate) fn begin<B>(link: &Arc<Inner>, request: Request<B>) -> Result<Begun, Made>
 where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    let shared = Arc::clone(&link.shared);
+    let shared = &link.shared;
     add(&shared.stats.calls);
     let called_at = shared.clock.now();
     let (mut head, body) = request.into_parts();
-    let budget = head.extensions.remove::<CallBudget>().unwrap_or(CallBudget {
-        deadline: Deadline::after(called_at, shared.config.default_timeout),
-        reserve: Nanos::ZERO,
-    });
-    let remaining = match budget::outbound(budget.deadline, called_at, budget.reserve) {
-        Decision::Start { budget } => budget,
-        Decision::Skip(reason) => return refuse(&shared, &no_budget(reason)),
-    };
-    let Some(ticket) = Ticket::take(&shared) else {
+    let budget = head
+        .extensions
+        .remove::<CallBudget>()
+        .unwrap_or(CallBudget {
+            deadline: Deadline::after(called_at, shared.config.default_timeout),
+            reserve: Nanos::ZERO,
+        });
+    let terms = Terms { called_at, budget };
+    let remaining = budget::outbound(budget.deadline, called_at, budget.reserve)
+        .granted()
+        .map_err(no_budget)?;
+    let Some(ticket) = Ticket::take(shared) else {
         let calls_max = shared.config.calls_max;
-        return refuse(
-            &shared,
-            &Made::new(
-                Code::ResourceExhausted,
-                LocalFailure::Saturated,
-                format!("{calls_max} calls are under way, the most that are allowed"),
-            ),
-        );
+        return Err(Made::new(
+            Code::ResourceExhausted,
+            LocalFailure::Saturated,
+            format!("{calls_max} calls are under way, the most that are allowed"),
+        ));
     };
-    // The link's own bound on the call is what the callee is told.
-    let expiry = budget.deadline.less(budget.reserve);
-    let exchange = exchange(&link, head, body, called_at, budget);
+    let template = Template {
+        method: head.method,
+        uri: absolute(head.uri, link)?,
+        headers: head.headers,
+    };
+    let payload = upload::look(body).map_err(|error| request_body(&*error))?;
+    let outgoing = Outgoing::new(payload, &template);
+    let progress = exchange::begin(link, template, outgoing, &terms)?;
+    Ok(Begun {
+        ticket,
+        terms,
+        remaining,
+        progress,
+    })
+}
+
+/// Brings a call to its response head, within its time.
+pub(crate) async fn finish(
+    link: Arc<Inner>,
+    begun: Begun,
+) -> Result<Response<LinkBody>, Infallible> {
+    let Begun {
+        ticket,
+        terms,
+        remaining,
+        progress,
+    } = begun;
     let outcome = tokio::select! {
         biased; // The deadline first: an answer that comes with it is late, and both sides must agree on that.
         () = tokio::time::sleep(remaining.into()) => Err(Made::deadline()),
-        outcome = exchange => outcome,
+        outcome = exchange::finish(&link, progress, &terms) => outcome,
     };
-    match outcome {
-        Ok(answer) => respond(&link, answer, expiry, ticket),
-        Err(made) => refuse(&shared, &made),
-    }
-}
-
-/// A response head, and what is still moving behind it.
-struct Answer {
-    response: Response<RecvStream>,
-    upload: Option<Upload>,
-    generation: u64,
-    timing: LinkTiming,
-}
-
-/// Sends the request and waits for the response head.
-async fn exchange<B>(
-    link: &Arc<Inner>,
-    head: request::Parts,
-    body: B,
-    called_at: Nanos,
-    budget: CallBudget,
-) -> Result<Answer, Made>
-where
-    B: Body<Data = Bytes> + Send + Unpin + 'static,
-    B::Error: Into<Box<dyn Error + Send + Sync>>,
-{
-    let template = Template { uri: absolute(head.uri, link)?, method: head.method, headers: head.headers };
-    let (data, template) = match upload::look(body).map_err(request_body)? {
-        Payload::Whole(data) => (data, template),
-        Payload::Streaming { ready, rest } => {
-            let (opened, sent_at) = acquire(link, template, false, budget).await?;
-            let upload: Upload = Box::pin(upload::upload(ready, rest, opened.stream));
-            let timing = LinkTiming { acquire: sent_at - called_at, sent_at };
-            return answer(opened.response, Some(upload), opened.generation, timing)
-                .await
-                .map_err(|failed| failed.made(link, budget));
-        }
-    };
-    let again = template.clone();
-    match send_whole(link, template, data.clone(), called_at, budget).await {
-        // The peer said that it has not processed the call, so nothing happens twice.
-        Err(Failed::Stream(error)) if status::is_unprocessed(&error) => {
-            add(&link.shared.stats.replays);
-            send_whole(link, again, data, called_at, budget).await
-        }
-        outcome => outcome,
-    }
-    .map_err(|failed| failed.made(link, budget))
-}
-
-/// A request without its body, to be sent once or twice.
-#[derive(Clone)]
-struct Template {
-    method: Method,
-    uri: Uri,
-    headers: HeaderMap,
-}
-
-impl Template {
-    fn into_request(self) -> Request<()> {
-        let mut request = Request::new(());
-        *request.method_mut() = self.method;
-        *request.uri_mut() = self.uri;
-        *request.version_mut() = Version::HTTP_2;
-        *request.headers_mut() = self.headers;
-        request
-    }
-}
-
-/// How an attempt failed.
-enum Failed {
-    Made(Made),
-    Stream(h2::Error),
-}
-
-impl From<Made> for Failed {
-    fn from(made: Made) -> Self {
-        Self::Made(made)
-    }
-}
-
-impl Failed {
-    fn made(self, link: &Inner, budget: CallBudget) -> Made {
-        match self {
-            Self::Made(made) => made,
-            Self::Stream(error) => {
-                let expired = budget.deadline.less(budget.reserve).expired(link.shared.clock.now());
-                status::from_h2(&error, false, expired)
-            }
-        }
-    }
-}
-
-/// One attempt at a request whose body is all there.
-async fn send_whole(
-    link: &Arc<Inner>,
-    template: Template,
-    data: Bytes,
-    called_at: Nanos,
-    budget: CallBudget,
-) -> Result<Answer, Failed> {
-    let bodiless = data.is_empty();
-    let (mut opened, sent_at) = acquire(link, template, bodiless, budget).await?;
-    if !bodiless {
-        // All of it at once: it is in memory already, and h2 sends it as the peer's windows allow. A stream that
-        // takes no data has an error that says why, and the response future reports it.
-        let _ = opened.stream.send_data(data, true);
-    }
-    drop(opened.stream);
-    let timing = LinkTiming { acquire: sent_at - called_at, sent_at };
-    answer(opened.response, None, opened.generation, timing).await
-}
-
-/// Opens a stream, waiting for a connection if need be. With it comes the moment of sending.
-async fn acquire(
-    link: &Arc<Inner>,
-    template: Template,
-    bodiless: bool,
-    budget: CallBudget,
-) -> Result<(Opened, Nanos), Made> {
-    let mut request = template.into_request();
-    let sent_at = stamp(request.headers_mut(), link, budget)?;
-    match link.open(request, bodiless) {
-        Ok(opened) => return Ok((opened, sent_at)),
-        Err(Blocked::Refused(made)) => return Err(made),
-        Err(Blocked::Connecting(back)) => request = back,
-    }
-    let mut changed = pin!(link.changed.notified());
-    loop {
-        // Listen before looking, or a change in between would go unnoticed.
-        changed.as_mut().enable();
-        let sent_at = stamp(request.headers_mut(), link, budget)?;
-        match link.open(request, bodiless) {
-            Ok(opened) => return Ok((opened, sent_at)),
-            Err(Blocked::Refused(made)) => return Err(made),
-            Err(Blocked::Connecting(back)) => request = back,
-        }
-        changed.as_mut().await;
-        changed.set(link.changed.notified());
-    }
-}
-
-/// Writes what remains now, less the reserve, as the one `grpc-timeout`. Returns now.
-fn stamp(headers: &mut HeaderMap, link: &Inner, budget: CallBudget) -> Result<Nanos, Made> {
-    let now = link.shared.clock.now();
-    let remaining = budget::outbound(budget.deadline, now, budget.reserve).granted().map_err(no_budget)?;
-    let value = timeout::encode(remaining).and_then(|text| HeaderValue::try_from(text).ok());
-    // Zero alone has no encoding, and zero was not granted.
-    let value = value.ok_or_else(|| no_budget(Skip::Expired))?;
-    headers.insert(&GRPC_TIMEOUT, value);
-    Ok(now)
-}
-
-/// Waits for the response head, while a streaming body goes out.
-async fn answer(
-    mut response: ResponseFuture,
-    mut upload: Option<Upload>,
-    generation: u64,
-    timing: LinkTiming,
-) -> Result<Answer, Failed> {
-    let response = poll_fn(|cx| {
-        if let Some(Poll::Ready(sent)) = upload.as_mut().map(|upload| upload.as_mut().poll(cx)) {
-            upload = None;
-            if let Err(error) = sent {
-                return Poll::Ready(Err(Failed::Made(request_body(error))));
-            }
-        }
-        Pin::new(&mut response).poll(cx).map_err(Failed::Stream)
+    Ok(match outcome {
+        Ok(answer) => respond(&link, answer, terms.expiry(), ticket),
+        Err(made) => refuse(&link.shared, &made),
     })
-    .await?;
-    Ok(Answer { response, upload, generation, timing })
 }
 
 /// Turns a response head into what the caller sees.
@@ -290,7 +170,9 @@ fn respond(link: &Inner, answer: Answer, expiry: Deadline, ticket: Ticket) -> Re
     let (mut parts, stream) = answer.response.into_parts();
     let expired = expiry.expired(link.shared.clock.now());
     let mut response = match tidy::head(&mut parts, stream.is_end_stream(), expired) {
-        Head::Messages => Response::from_parts(parts, LinkBody::new(stream, answer.upload, expiry, ticket)),
+        Head::Messages => {
+            Response::from_parts(parts, LinkBody::new(stream, answer.upload, expiry, ticket))
+        }
         Head::Final => Response::from_parts(parts, LinkBody::empty()),
         Head::Replaced(made) => refuse(&link.shared, &made),
     };
@@ -299,7 +181,7 @@ fn respond(link: &Inner, answer: Answer, expiry: Deadline, ticket: Ticket) -> Re
 }
 
 /// A response that is made here: a status and nothing else.
-fn refuse(shared: &Shared, made: &Made) -> Response<LinkBody> {
+pub(crate) fn refuse(shared: &Shared, made: &Made) -> Response<LinkBody> {
     shared.stats.count(made.failure);
     let mut response = Response::new(LinkBody::empty());
     *response.version_mut() = Version::HTTP_2;
@@ -310,7 +192,8 @@ fn refuse(shared: &Shared, made: &Made) -> Response<LinkBody> {
     response
 }
 
-fn no_budget(reason: Skip) -> Made {
+/// Why nothing was sent.
+pub(crate) fn no_budget(reason: Skip) -> Made {
     Made::new(
         Code::DeadlineExceeded,
         LocalFailure::NoBudget,
@@ -321,8 +204,13 @@ fn no_budget(reason: Skip) -> Made {
     )
 }
 
-fn request_body(error: BodyError) -> Made {
-    Made::new(Code::Internal, LocalFailure::RequestBody, format!("the request body failed: {error}"))
+/// The request body failed.
+pub(crate) fn request_body(error: &(dyn Error + Send + Sync)) -> Made {
+    Made::new(
+        Code::Internal,
+        LocalFailure::RequestBody,
+        format!("the request body failed: {error}"),
+    )
 }
 
 /// The URI as HTTP/2 wants it: generated clients give the path alone.
@@ -330,7 +218,9 @@ fn absolute(uri: Uri, link: &Inner) -> Result<Uri, Made> {
     let mut parts = uri.into_parts();
     parts.scheme = Some(Scheme::HTTP);
     parts.authority = Some(link.authority.clone());
-    parts.path_and_query.get_or_insert_with(|| PathAndQuery::from_static("/"));
+    parts
+        .path_and_query
+        .get_or_insert_with(|| PathAndQuery::from_static("/"));
     Uri::from_parts(parts).map_err(|error| {
         Made::new(
             Code::Internal,

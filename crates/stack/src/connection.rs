@@ -21,11 +21,14 @@ pub(crate) fn start(link: &Arc<Inner>, generation: u64) {
     let config = link.shared.config;
     let connecting = link.connector.connect();
     // The task holds the link weakly: when the last handle is gone, h2 ends the connection once its streams have ended.
-    link.world.tasks.spawn(link.label, Box::pin(run(attempt, connecting, config)));
+    link.world
+        .tasks
+        .spawn(link.label, Box::pin(run(attempt, connecting, config)));
 }
 
 async fn run(mut attempt: Attempt, connecting: Connecting, config: LinkConfig) {
-    let connected = tokio::time::timeout(config.connect_timeout.into(), connect(connecting, &config)).await;
+    let connected =
+        tokio::time::timeout(config.connect_timeout.into(), connect(connecting, &config)).await;
     let (sender, mut connection) = match connected {
         Ok(Ok(connected)) => connected,
         Ok(Err(error)) => return attempt.explain("connect failed", Some(error)),
@@ -38,7 +41,12 @@ async fn run(mut attempt: Attempt, connecting: Connecting, config: LinkConfig) {
     let silent = async {
         match pings {
             Some(pings) => {
-                keep_alive(pings, config.keep_alive_interval.into(), config.keep_alive_timeout.into()).await;
+                keep_alive(
+                    pings,
+                    config.keep_alive_interval.into(),
+                    config.keep_alive_timeout.into(),
+                )
+                .await;
             }
             // A connection hands its pings out once, and this is the first time.
             None => std::future::pending().await,
@@ -59,7 +67,10 @@ async fn connect(
     config: &LinkConfig,
 ) -> Result<(SendRequest<Bytes>, Connection<Io, Bytes>), String> {
     let io = connecting.await.map_err(|error| error.to_string())?;
-    builder(config).handshake(io).await.map_err(|error| error.to_string())
+    builder(config)
+        .handshake(io)
+        .await
+        .map_err(|error| error.to_string())
 }
 
 fn builder(config: &LinkConfig) -> Builder {

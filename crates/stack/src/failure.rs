@@ -76,7 +76,9 @@ impl LocalFailure {
 
     /// The failure of that name.
     pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|failure| failure.as_str() == name)
+        Self::ALL
+            .into_iter()
+            .find(|failure| failure.as_str() == name)
     }
 
     /// Position in [`LocalFailure::ALL`], for tables.
@@ -88,7 +90,11 @@ impl LocalFailure {
     pub const fn is_unprocessed(self) -> bool {
         matches!(
             self,
-            Self::NoBudget | Self::Saturated | Self::Unreachable | Self::NotProcessed | Self::Closed
+            Self::NoBudget
+                | Self::Saturated
+                | Self::Unreachable
+                | Self::NotProcessed
+                | Self::Closed
         )
     }
 }
@@ -108,13 +114,25 @@ pub(crate) struct Made {
 }
 
 impl Made {
-    pub(crate) fn new(code: Code, failure: LocalFailure, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { code, failure, message: message.into() }
+    pub(crate) fn new(
+        code: Code,
+        failure: LocalFailure,
+        message: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        Self {
+            code,
+            failure,
+            message: message.into(),
+        }
     }
 
     /// The call's own time ran out.
     pub(crate) fn deadline() -> Self {
-        Self::new(Code::DeadlineExceeded, LocalFailure::Deadline, "deadline exceeded at the caller")
+        Self::new(
+            Code::DeadlineExceeded,
+            LocalFailure::Deadline,
+            "deadline exceeded at the caller",
+        )
     }
 }
 

@@ -15,6 +15,7 @@ mod call;
 mod config;
 mod connect;
 mod connection;
+mod exchange;
 mod failure;
 mod framing;
 mod link;

@@ -4,7 +4,7 @@ use std::{
     convert::Infallible,
     error::Error,
     fmt,
-    future::Future,
+    future::{Future, ready},
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -92,7 +92,13 @@ impl Link {
         config: LinkConfig,
         world: World,
     ) -> Result<Self, InvalidAuthority> {
-        Self::new(label, address, config, world, Arc::new(TcpConnect::new(address)))
+        Self::new(
+            label,
+            address,
+            config,
+            world,
+            Arc::new(TcpConnect::new(address)),
+        )
     }
 
     /// A link over transports that `connector` opens; `address` is what the peer is called in `:authority`.
@@ -107,13 +113,17 @@ impl Link {
         connector: Arc<dyn Connect>,
     ) -> Result<Self, InvalidAuthority> {
         let authority: Option<Authority> = address.parse().ok();
-        let Some(authority) =
-            authority.filter(|authority| authority.port_u16().is_some() && !authority.host().is_empty())
+        let Some(authority) = authority
+            .filter(|authority| authority.port_u16().is_some() && !authority.host().is_empty())
         else {
-            return Err(InvalidAuthority { address: address.to_owned() });
+            return Err(InvalidAuthority {
+                address: address.to_owned(),
+            });
         };
         let shared = Arc::new(Shared::new(Arc::clone(&world.clock), config));
-        Ok(Self { inner: Arc::new(Inner::new(shared, world, label, authority, connector)) })
+        Ok(Self {
+            inner: Arc::new(Inner::new(shared, world, label, authority, connector)),
+        })
     }
 
     /// What the link counts about itself. Holding it does not hold the connection.
@@ -135,7 +145,9 @@ impl Link {
 
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Link").field("address", &self.address()).finish_non_exhaustive()
+        f.debug_struct("Link")
+            .field("address", &self.address())
+            .finish_non_exhaustive()
     }
 }
 
@@ -153,8 +165,11 @@ where
         Poll::Ready(Ok(()))
     }
 
+    /// Sends the request now if there is a connection, whether or not the future is polled; dropping it cancels the call.
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let link = Arc::clone(&self.inner);
-        Box::pin(async move { Ok(call::run(link, request).await) })
+        match call::begin(&self.inner, request) {
+            Ok(begun) => Box::pin(call::finish(Arc::clone(&self.inner), begun)),
+            Err(made) => Box::pin(ready(Ok(call::refuse(&self.inner.shared, &made)))),
+        }
     }
 }

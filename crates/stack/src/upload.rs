@@ -50,7 +50,10 @@ where
 
 fn streaming<B>(first: Bytes, second: Option<Frame<Bytes>>, rest: B) -> Payload<B> {
     let first = (!first.is_empty()).then(|| Frame::data(first));
-    Payload::Streaming { ready: first.into_iter().chain(second).collect(), rest }
+    Payload::Streaming {
+        ready: first.into_iter().chain(second).collect(),
+        rest,
+    }
 }
 
 /// Sends `ready` and then `rest`. A body that fails resets the stream, so that the peer cannot take half a request for
@@ -107,11 +110,13 @@ where
         if stream.poll_reset(cx).is_ready() {
             return Poll::Ready(Next::Unwanted);
         }
-        Pin::new(&mut *body).poll_frame(cx).map(|frame| match frame {
-            Some(Ok(frame)) => Next::Frame(frame),
-            Some(Err(error)) => Next::Failed(error.into()),
-            None => Next::End,
-        })
+        Pin::new(&mut *body)
+            .poll_frame(cx)
+            .map(|frame| match frame {
+                Some(Ok(frame)) => Next::Frame(frame),
+                Some(Err(error)) => Next::Failed(error.into()),
+                None => Next::End,
+            })
     })
     .await
 }
@@ -133,7 +138,9 @@ async fn forward(frame: Frame<Bytes>, stream: &mut SendStream<Bytes>) -> bool {
 async fn send(mut data: Bytes, stream: &mut SendStream<Bytes>) -> bool {
     while !data.is_empty() {
         stream.reserve_capacity(data.len());
-        let Some(Ok(granted)) = poll_fn(|cx| stream.poll_capacity(cx)).await else { return false };
+        let Some(Ok(granted)) = poll_fn(|cx| stream.poll_capacity(cx)).await else {
+            return false;
+        };
         let chunk = data.split_to(granted.min(data.len()));
         if !chunk.is_empty() && stream.send_data(chunk, false).is_err() {
             return false;

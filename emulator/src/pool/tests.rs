@@ -116,8 +116,10 @@ fn lowering_revokes_nothing_and_raising_serves_at_once() {
     let mut more: Vec<Waiting> = (0..3).map(|_| queued(&pool)).collect();
     pool.set_capacity(Capacity { servers: 3, queue_max: 0 });
     assert_eq!(now(&pool), (3, 1), "two more at once, and nobody is sent away");
-    assert!(granted(&mut more[0]).is_some() && granted(&mut more[2]).is_none());
-    drop((permit, more));
+    // Kept, since a permit that is dropped at once would serve the last one.
+    let two_more: Vec<Permit> = more[..2].iter_mut().filter_map(granted).collect();
+    assert!(two_more.len() == 2 && granted(&mut more[2]).is_none());
+    drop((permit, two_more, more));
     assert_eq!(now(&pool), (0, 0));
     assert_eq!(pool.load().peak_in_service, 3);
     pool.reset_peak();

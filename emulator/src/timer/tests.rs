@@ -1,34 +1,14 @@
 //! Tests of the timer: with a clock moved by hand, and once against the kernel.
 
-use std::task::Wake;
-
 use base::clock::MonotonicClock;
 use tokio::sync::oneshot;
 
 use super::*;
-use crate::testing::ManualClock;
-
-/// Counts its wakes.
-#[derive(Default)]
-struct Bell(std::sync::atomic::AtomicUsize);
-
-impl Wake for Bell {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    }
-}
-
-impl Bell {
-    fn rang(&self) -> usize {
-        self.0.load(std::sync::atomic::Ordering::Relaxed)
-    }
-}
+use crate::testing::{Bell, MS, ManualClock};
 
 fn poll(sleep: &mut Sleep, bell: &Arc<Bell>) -> Poll<()> {
     Pin::new(sleep).poll(&mut Context::from_waker(&Waker::from(Arc::clone(bell))))
 }
-
-const MS: Nanos = Nanos::from_millis(1);
 
 #[test]
 fn sleepers_wake_in_order_of_time_and_measure_their_lateness() {
