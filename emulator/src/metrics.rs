@@ -18,8 +18,8 @@ use crate::{books::Outcome, engine::Engine, pool::Load};
 /// Reads a gauge off a pool.
 type Read = fn(Load) -> u32;
 
-/// Adds the emulator's series. They hold the engine weakly, so that scraping does not keep it alive. The encoder puts a
-/// full stop behind every help text.
+/// Adds the emulator's series. They hold the engine weakly, so that scraping does not keep it alive. The registry puts a
+/// full stop behind the help of what is registered, and none behind that of a collector.
 pub(crate) fn register(registry: &Registry, engine: &Arc<Engine>) {
     let pools = Series(Arc::downgrade(engine));
     registry.with(|inner| {
@@ -46,10 +46,10 @@ impl Collector for Series {
         let Some(engine) = self.0.upgrade() else { return Ok(()) };
         calls(&engine, &mut encoder)?;
         let gauges: [(&str, &str, Read); 4] = [
-            ("emulator_in_service", "Calls in service", |load| load.in_service),
-            ("emulator_queued", "Calls that wait for a server", |load| load.queued),
-            ("emulator_servers", "Calls that are served at once at most", |load| load.capacity.servers),
-            ("emulator_queue_max", "Calls that may wait", |load| load.capacity.queue_max),
+            ("emulator_in_service", "Calls in service.", |load| load.in_service),
+            ("emulator_queued", "Calls that wait for a server.", |load| load.queued),
+            ("emulator_servers", "Calls that are served at once at most.", |load| load.capacity.servers),
+            ("emulator_queue_max", "Calls that may wait.", |load| load.capacity.queue_max),
         ];
         for (name, help, read) in gauges {
             let kind = ConstGauge::new(0_u64).metric_type();
@@ -66,7 +66,7 @@ impl Collector for Series {
 
 fn calls(engine: &Engine, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
     let kind = ConstCounter::new(0_u64).metric_type();
-    let help = "Calls that ended, by dependency and outcome";
+    let help = "Calls that ended, by dependency and outcome.";
     let mut metric = encoder.encode_descriptor("emulator_calls", help, None, kind)?;
     let books = engine.books();
     for dependency in Dependency::ALL {

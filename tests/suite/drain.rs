@@ -89,6 +89,11 @@ async fn a_drain_finishes_what_was_admitted_and_waits_for_nothing_else() {
     let admin = suite.members["home-api"].admin;
     assert_eq!(talk::get(admin, "/livez").await.status, 200, "it is alive, and not to be restarted");
     assert_eq!(talk::get(admin, "/startupz").await.status, 200);
+    let draining = suite.scrape("home-api").await;
+    assert!(
+        draining.sum("mercury_requests_in_flight", &[("server", "home-api")]) >= 3.0,
+        "metrics stay readable"
+    );
 
     for mut stream in [known, unknown] {
         assert_eq!(status(&mut stream).await, Some(ServingStatus::NotServing));

@@ -14,7 +14,7 @@ use serve::supervisor::Supervisor;
 use tonic::Code;
 
 use crate::harness::{
-    GET_HOME, SEED, Suite, bounded, identified, link, member, now, patient,
+    GET_HOME, SEED, Suite, bounded, customer, identified, link, member, now, patient,
     settings::{QUICK_SERVERS, SLOW_PROFILE_MS},
     spawn, talk,
 };
@@ -90,6 +90,45 @@ async fn a_changed_capacity_interrupts_nobody_and_holds_from_then_on() {
     suite.until(Dependency::Profile, "one at a time", |of| of.in_service == 1 && of.queued == 1).await;
     for call in second {
         assert_eq!(call.await.expect("no panic"), Code::Ok);
+    }
+    suite.until_idle().await;
+    suite.finish().await;
+}
+
+#[tokio::test]
+async fn those_whose_time_runs_out_in_the_queue_are_never_served() {
+    let suite = Suite::start().await;
+    suite.capacity(Dependency::Profile, 1, 20).await;
+    suite.fault(Dependency::Profile, Effect::DelayMs(800)).await;
+    let at = suite.home();
+    let first = spawn(async move { talk::call(at, GET_HOME, &patient(&[]), &[]).await.code() });
+    suite.until(Dependency::Profile, "the server is taken", |of| of.in_service == 1).await;
+    let late: Vec<_> = (0..5)
+        .map(|number| {
+            let id = format!("queued-{number}");
+            spawn(async move {
+                let head = customer(&[(headers::GRPC_TIMEOUT, "250m"), (headers::REQUEST_ID, &id)]);
+                talk::call(at, GET_HOME, &head, &[]).await.code()
+            })
+        })
+        .collect();
+    for call in late {
+        assert_eq!(call.await.expect("no panic"), Code::DeadlineExceeded);
+    }
+    suite
+        .until(Dependency::Profile, "the queue is empty before the server is free", |of| {
+            of.queued == 0 && of.in_service == 1
+        })
+        .await;
+    assert_eq!(first.await.expect("no panic"), Code::Ok);
+    suite.clear_faults().await;
+    // The server did nothing for them, and is there for the next.
+    suite.both(&patient(&[])).await.served();
+    for number in 0..5 {
+        for entry in suite.journal(&format!("queued-{number}")).await {
+            assert!(["deadline", "cancelled"].contains(&entry.outcome.as_str()), "{entry:?}");
+            assert!(entry.service_us == 0 && entry.queue_wait_us > 100_000, "{entry:?}");
+        }
     }
     suite.until_idle().await;
     suite.finish().await;

@@ -17,13 +17,13 @@ use uuid::Uuid;
 use crate::harness::{CUSTOMER, GET_HOME, Suite, eventually, identified, patient, spawn, talk};
 
 /// Experiments on the home page.
-const EXPERIMENTS: usize = 3;
+pub(crate) const EXPERIMENTS: usize = 3;
 
 /// A row, as far as a page tells it: event id, tenant, subject, experiment, version, variant, operation.
-type Row = (Vec<u8>, String, String, String, i64, String, String);
+pub(crate) type Row = (Vec<u8>, String, String, String, i64, String, String);
 
 /// All rows of the ledger, read by somebody else than the service.
-async fn rows(ledger: &Path) -> Vec<Row> {
+pub(crate) async fn rows(ledger: &Path) -> Vec<Row> {
     let options = SqliteConnectOptions::new().filename(ledger).read_only(true);
     let mut connection = SqliteConnection::connect_with(&options).await.expect("the ledger is a database");
     let rows = sqlx::query_as(
@@ -36,7 +36,7 @@ async fn rows(ledger: &Path) -> Vec<Row> {
 }
 
 /// The rows that a page says there are.
-fn told(page: &Value) -> BTreeSet<Row> {
+pub(crate) fn told(page: &Value) -> BTreeSet<Row> {
     let text = |value: &Value| value.as_str().expect("text").to_owned();
     let arms = page["experiments"].as_array().expect("a list");
     assert_eq!(arms.len(), EXPERIMENTS, "{page}");

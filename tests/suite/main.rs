@@ -9,6 +9,7 @@ mod deadlines;
 mod degradation;
 mod discovery;
 mod drain;
+mod effects;
 mod emulated;
 mod exposures;
 mod faces;

@@ -9,7 +9,11 @@ use ::wire::emulator::v1::fault_rule::Effect;
 use base::{Dependency, Nanos, Reason};
 use tonic::Code;
 
-use crate::harness::{CUSTOMER, GET_HOME, SLACK, Suite, eventually, get_home, now, patient, spawn, talk};
+use tokio::net::TcpListener;
+
+use crate::harness::{
+    CUSTOMER, GET_HOME, Options, SLACK, Suite, eventually, get_home, now, patient, spawn, talk,
+};
 
 /// From the return of a service to correct pages again.
 const RECOVERY_MAX: Nanos = Nanos::from_secs(2);
@@ -137,6 +141,33 @@ async fn an_emulator_that_dies_makes_pages_unavailable_and_returns_with_the_same
         page["inventory"]["as_of_unix_ms"].take();
     }
     assert_eq!(before, after, "facts are a function of the seed, and an operation replays");
+    suite.until_idle().await;
+    suite.finish().await;
+}
+
+#[tokio::test]
+async fn a_peer_that_went_silent_is_given_up_before_the_deadline() {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
+    let at = listener.local_addr().expect("an address");
+    // It accepts and never says a word, like a host that fell off the network.
+    let _accepting = spawn(async move {
+        let mut held = Vec::new();
+        while let Ok((stream, _)) = listener.accept().await {
+            held.push(stream);
+        }
+    });
+    let options = Options::quick()
+        .policy("limits", "keep_alive_interval_ms", "300")
+        .policy("limits", "keep_alive_timeout_ms", "300")
+        .stranger(Dependency::Pricing, at);
+    let suite = Suite::start_with(options).await;
+    for _ in 0..2 {
+        let began = now();
+        suite.both(&patient(&[])).await.refused(Reason::DependencyUnavailable);
+        assert!(now() - began < Nanos::from_millis(600) + Nanos::from_secs(1), "{}", now() - began);
+    }
+    let home = suite.scrape("home-api").await;
+    assert!(home.sum("mercury_link_disconnects_total", &[("link", "link:pricing")]) >= 1.0);
     suite.until_idle().await;
     suite.finish().await;
 }

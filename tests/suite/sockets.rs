@@ -144,13 +144,13 @@ async fn a_peer_that_stops_reading_loses_its_stream_at_the_deadline_and_no_other
         }
     });
     let open = async |request: http::request::Builder, body: Option<Bytes>| {
-        let mut sender = sender.clone().ready().await.expect("the connection is there");
+        let mut sender = sender.clone().ready().await?;
         let (response, mut upload) =
-            sender.send_request(request.body(()).expect("a request"), body.is_none()).expect("a stream");
+            sender.send_request(request.body(()).expect("a request"), body.is_none())?;
         if let Some(body) = body {
-            upload.send_data(body, true).expect("sent");
+            upload.send_data(body, true)?;
         }
-        response
+        Ok::<_, h2::Error>(response)
     };
     let page = |timeout: &'static str| {
         let head = customer(&[(headers::GRPC_TIMEOUT, timeout)]);
@@ -160,19 +160,21 @@ async fn a_peer_that_stops_reading_loses_its_stream_at_the_deadline_and_no_other
 
     let began = now();
     let stalled = [
-        open(page("500m"), None).await,
+        open(page("500m"), None).await.expect("a stream"),
         open(
             talk::grpc(suite.home(), GET_HOME, &customer(&[(headers::GRPC_TIMEOUT, "500m")])),
             Some(talk::frame(&[])),
         )
-        .await,
+        .await
+        .expect("a stream"),
     ];
     for response in stalled {
         let (head, mut body) = response.await.expect("the head comes").into_parts();
         assert_eq!(head.status, 200);
         // Another stream of the same connection, whose answer needs no window, is served meanwhile.
         let refused = open(talk::grpc(suite.home(), GET_HOME, &[]), Some(talk::frame(&[]))).await;
-        assert_eq!(talk::told(refused).await.expect("an answer").code(), Code::Unauthenticated);
+        let refused = talk::told(refused.expect("a stream")).await.expect("an answer");
+        assert_eq!(refused.code(), Code::Unauthenticated);
         let error = body.data().await.expect("not the end").expect_err("cut");
         assert!(error.is_reset() && error.is_remote(), "{error}");
         let took = now() - began;
@@ -186,7 +188,8 @@ async fn a_peer_that_stops_reading_loses_its_stream_at_the_deadline_and_no_other
 
     // The connection lives on, and once the peer reads, it gets whole pages.
     widen.send(1 << 20).await.expect("the driver runs");
-    let answer = talk::told(open(page("2S"), None).await).await.expect("a whole page");
+    let answer = open(page("2S"), None).await.expect("a stream");
+    let answer = talk::told(answer).await.expect("a whole page");
     assert_eq!(answer.http, 200);
     assert!(answer.body.starts_with(b"{\"core_complete\":true"), "{:?}", answer.body);
     assert!(!driver.is_finished());

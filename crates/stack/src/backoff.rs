@@ -26,10 +26,7 @@ mod tests {
     #[test]
     fn it_doubles_to_its_maximum_and_stays_there() {
         let longest = |failures| wait(MIN, MAX, failures, u64::MAX).as_millis();
-        assert_eq!(
-            [1, 2, 3, 6, 7, 99].map(longest),
-            [10, 20, 40, 320, 500, 500]
-        );
+        assert_eq!([1, 2, 3, 6, 7, 99].map(longest), [10, 20, 40, 320, 500, 500]);
         assert_eq!(wait(MIN, MAX, u32::MAX, u64::MAX), MAX);
     }
 

@@ -50,24 +50,9 @@ impl LinkBody {
         Self { live: None }
     }
 
-    pub(crate) fn new(
-        stream: RecvStream,
-        upload: Option<Upload>,
-        expiry: Deadline,
-        ticket: Ticket,
-    ) -> Self {
+    pub(crate) fn new(stream: RecvStream, upload: Option<Upload>, expiry: Deadline, ticket: Ticket) -> Self {
         let framing = Framing::new(ticket.shared().config.message_bytes_max);
-        Self {
-            live: Some(Live {
-                stream,
-                data_ended: false,
-                upload,
-                framing,
-                expiry,
-                timer: None,
-                ticket,
-            }),
-        }
+        Self { live: Some(Live { stream, data_ended: false, upload, framing, expiry, timer: None, ticket }) }
     }
 }
 
@@ -94,9 +79,8 @@ impl Live {
         if let Poll::Ready(next) = self.poll_stream(cx) {
             return Poll::Ready(next.map_err(|ended| self.end(ended)));
         }
-        let timer = self
-            .timer
-            .get_or_insert_with(|| Box::pin(tokio::time::sleep(self.expiry.remaining(now).into())));
+        let timer =
+            self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(self.expiry.remaining(now).into())));
         ready!(timer.as_mut().poll(cx));
         Poll::Ready(Err(self.fail(Made::deadline())))
     }
@@ -191,8 +175,6 @@ impl Body for LinkBody {
 
 impl fmt::Debug for LinkBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LinkBody")
-            .field("ended", &self.live.is_none())
-            .finish_non_exhaustive()
+        f.debug_struct("LinkBody").field("ended", &self.live.is_none()).finish_non_exhaustive()
     }
 }

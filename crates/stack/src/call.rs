@@ -10,8 +10,7 @@ use base::{Clock, Deadline, Nanos};
 use bytes::Bytes;
 use control::budget::{self, Skip};
 use http::{
-    HeaderValue, Request, Response, Uri, Version, header::CONTENT_TYPE, uri::PathAndQuery,
-    uri::Scheme,
+    HeaderValue, Request, Response, Uri, Version, header::CONTENT_TYPE, uri::PathAndQuery, uri::Scheme,
 };
 use http_body::Body;
 
@@ -38,11 +37,7 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn new(clock: Arc<dyn Clock>, config: LinkConfig) -> Self {
-        Self {
-            clock,
-            config,
-            stats: Arc::default(),
-        }
+        Self { clock, config, stats: Arc::default() }
     }
 }
 
@@ -57,9 +52,7 @@ impl Ticket {
             stats.in_flight.fetch_sub(1, Ordering::Relaxed);
             return None;
         }
-        stats
-            .in_flight_peak
-            .fetch_max(others + 1, Ordering::Relaxed);
+        stats.in_flight_peak.fetch_max(others + 1, Ordering::Relaxed);
         Some(Self(Arc::clone(shared)))
     }
 
@@ -107,17 +100,13 @@ where
     add(&shared.stats.calls);
     let called_at = shared.clock.now();
     let (mut head, body) = request.into_parts();
-    let budget = head
-        .extensions
-        .remove::<CallBudget>()
-        .unwrap_or(CallBudget {
-            deadline: Deadline::after(called_at, shared.config.default_timeout),
-            reserve: Nanos::ZERO,
-        });
+    let budget = head.extensions.remove::<CallBudget>().unwrap_or(CallBudget {
+        deadline: Deadline::after(called_at, shared.config.default_timeout),
+        reserve: Nanos::ZERO,
+    });
     let terms = Terms { called_at, budget };
-    let remaining = budget::outbound(budget.deadline, called_at, budget.reserve)
-        .granted()
-        .map_err(no_budget)?;
+    let remaining =
+        budget::outbound(budget.deadline, called_at, budget.reserve).granted().map_err(no_budget)?;
     let Some(ticket) = Ticket::take(shared) else {
         let calls_max = shared.config.calls_max;
         return Err(Made::new(
@@ -126,33 +115,16 @@ where
             format!("{calls_max} calls are under way, the most that are allowed"),
         ));
     };
-    let template = Template {
-        method: head.method,
-        uri: absolute(head.uri, link)?,
-        headers: head.headers,
-    };
+    let template = Template { method: head.method, uri: absolute(head.uri, link)?, headers: head.headers };
     let payload = upload::look(body).map_err(|error| request_body(&*error))?;
     let outgoing = Outgoing::new(payload, &template);
     let progress = exchange::begin(link, template, outgoing, &terms)?;
-    Ok(Begun {
-        ticket,
-        terms,
-        remaining,
-        progress,
-    })
+    Ok(Begun { ticket, terms, remaining, progress })
 }
 
 /// Brings a call to its response head, within its time.
-pub(crate) async fn finish(
-    link: Arc<Inner>,
-    begun: Begun,
-) -> Result<Response<LinkBody>, Infallible> {
-    let Begun {
-        ticket,
-        terms,
-        remaining,
-        progress,
-    } = begun;
+pub(crate) async fn finish(link: Arc<Inner>, begun: Begun) -> Result<Response<LinkBody>, Infallible> {
+    let Begun { ticket, terms, remaining, progress } = begun;
     let outcome = tokio::select! {
         biased; // The deadline first: an answer that comes with it is late, and both sides must agree on that.
         () = tokio::time::sleep(remaining.into()) => Err(Made::deadline()),
@@ -170,9 +142,7 @@ fn respond(link: &Inner, answer: Answer, expiry: Deadline, ticket: Ticket) -> Re
     let (mut parts, stream) = answer.response.into_parts();
     let expired = expiry.expired(link.shared.clock.now());
     let mut response = match tidy::head(&mut parts, stream.is_end_stream(), expired) {
-        Head::Messages => {
-            Response::from_parts(parts, LinkBody::new(stream, answer.upload, expiry, ticket))
-        }
+        Head::Messages => Response::from_parts(parts, LinkBody::new(stream, answer.upload, expiry, ticket)),
         Head::Final => Response::from_parts(parts, LinkBody::empty()),
         Head::Replaced(made) => refuse(&link.shared, &made),
     };
@@ -206,11 +176,7 @@ pub(crate) fn no_budget(reason: Skip) -> Made {
 
 /// The request body failed.
 pub(crate) fn request_body(error: &(dyn Error + Send + Sync)) -> Made {
-    Made::new(
-        Code::Internal,
-        LocalFailure::RequestBody,
-        format!("the request body failed: {error}"),
-    )
+    Made::new(Code::Internal, LocalFailure::RequestBody, format!("the request body failed: {error}"))
 }
 
 /// The URI as HTTP/2 wants it: generated clients give the path alone.
@@ -218,9 +184,7 @@ fn absolute(uri: Uri, link: &Inner) -> Result<Uri, Made> {
     let mut parts = uri.into_parts();
     parts.scheme = Some(Scheme::HTTP);
     parts.authority = Some(link.authority.clone());
-    parts
-        .path_and_query
-        .get_or_insert_with(|| PathAndQuery::from_static("/"));
+    parts.path_and_query.get_or_insert_with(|| PathAndQuery::from_static("/"));
     Uri::from_parts(parts).map_err(|error| {
         Made::new(
             Code::Internal,

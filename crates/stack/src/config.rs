@@ -13,7 +13,7 @@ pub struct LinkConfig {
     pub backoff_min: Nanos,
     /// Longest wait between connection attempts; bounds the time to recovery after the peer is back.
     pub backoff_max: Nanos,
-    /// How often a PING is sent, idle or not.
+    /// How often a PING is sent, idle or not. Not zero.
     pub keep_alive_interval: Nanos,
     /// How long its answer may take before the connection counts as dead.
     pub keep_alive_timeout: Nanos,
@@ -25,9 +25,9 @@ pub struct LinkConfig {
     pub message_bytes_max: u32,
     /// Largest header list that is accepted from the peer, as HTTP/2 counts it.
     pub header_bytes_max: u32,
-    /// Flow-control window of one response, at most 2³¹ − 1.
+    /// Flow-control window of one response; more than 2³¹ − 1 is taken as that.
     pub stream_window_bytes: u32,
-    /// Flow-control window of the connection, at most 2³¹ − 1.
+    /// Flow-control window of the connection; more than 2³¹ − 1 is taken as that.
     pub connection_window_bytes: u32,
     /// Most cancelled streams that are remembered, so that their late frames are recognised cheaply.
     pub reset_streams_max: u32,

@@ -34,9 +34,7 @@ pub struct TcpConnect {
 impl TcpConnect {
     /// To `address`, a `host:port`.
     pub fn new(address: impl Into<String>) -> Self {
-        Self {
-            address: address.into(),
-        }
+        Self { address: address.into() }
     }
 }
 

@@ -15,20 +15,20 @@ use crate::{
     slot::{Attempt, Inner},
 };
 
+/// Largest flow-control window of HTTP/2; h2 panics above it.
+const WINDOW_BYTES_MAX: u32 = (1 << 31) - 1;
+
 /// Starts the task of attempt `generation`.
 pub(crate) fn start(link: &Arc<Inner>, generation: u64) {
     let attempt = Attempt::new(link, generation);
     let config = link.shared.config;
     let connecting = link.connector.connect();
     // The task holds the link weakly: when the last handle is gone, h2 ends the connection once its streams have ended.
-    link.world
-        .tasks
-        .spawn(link.label, Box::pin(run(attempt, connecting, config)));
+    link.world.tasks.spawn(link.label, Box::pin(run(attempt, connecting, config)));
 }
 
 async fn run(mut attempt: Attempt, connecting: Connecting, config: LinkConfig) {
-    let connected =
-        tokio::time::timeout(config.connect_timeout.into(), connect(connecting, &config)).await;
+    let connected = tokio::time::timeout(config.connect_timeout.into(), connect(connecting, &config)).await;
     let (sender, mut connection) = match connected {
         Ok(Ok(connected)) => connected,
         Ok(Err(error)) => return attempt.explain("connect failed", Some(error)),
@@ -41,12 +41,7 @@ async fn run(mut attempt: Attempt, connecting: Connecting, config: LinkConfig) {
     let silent = async {
         match pings {
             Some(pings) => {
-                keep_alive(
-                    pings,
-                    config.keep_alive_interval.into(),
-                    config.keep_alive_timeout.into(),
-                )
-                .await;
+                keep_alive(pings, config.keep_alive_interval.into(), config.keep_alive_timeout.into()).await;
             }
             // A connection hands its pings out once, and this is the first time.
             None => std::future::pending().await,
@@ -67,18 +62,15 @@ async fn connect(
     config: &LinkConfig,
 ) -> Result<(SendRequest<Bytes>, Connection<Io, Bytes>), String> {
     let io = connecting.await.map_err(|error| error.to_string())?;
-    builder(config)
-        .handshake(io)
-        .await
-        .map_err(|error| error.to_string())
+    builder(config).handshake(io).await.map_err(|error| error.to_string())
 }
 
 fn builder(config: &LinkConfig) -> Builder {
     let mut builder = Builder::new();
     builder
         .enable_push(false)
-        .initial_window_size(config.stream_window_bytes)
-        .initial_connection_window_size(config.connection_window_bytes)
+        .initial_window_size(config.stream_window_bytes.min(WINDOW_BYTES_MAX))
+        .initial_connection_window_size(config.connection_window_bytes.min(WINDOW_BYTES_MAX))
         .max_header_list_size(config.header_bytes_max)
         .initial_max_send_streams(config.calls_max as usize)
         .max_concurrent_reset_streams(config.reset_streams_max as usize)

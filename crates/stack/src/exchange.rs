@@ -68,9 +68,9 @@ impl Outgoing {
     {
         match payload {
             Payload::Whole(data) => Self::Whole(data, Spare::of(template)),
-            Payload::Streaming { ready, rest } => Self::Streaming(Box::new(move |stream| {
-                Box::pin(upload::upload(ready, rest, stream))
-            })),
+            Payload::Streaming { ready, rest } => {
+                Self::Streaming(Box::new(move |stream| Box::pin(upload::upload(ready, rest, stream))))
+            }
         }
     }
 
@@ -80,11 +80,7 @@ impl Outgoing {
 
     /// Sends it, or starts to, on a stream that was opened for it.
     fn send(self, opened: Opened, timing: LinkTiming) -> Sent {
-        let Opened {
-            generation,
-            response,
-            mut stream,
-        } = opened;
+        let Opened { generation, response, mut stream } = opened;
         match self {
             Self::Whole(data, spare) => {
                 if !data.is_empty() {
@@ -92,21 +88,11 @@ impl Outgoing {
                     // stream that takes no data has an error that says why, and the response future reports it.
                     let _ = stream.send_data(data.clone(), true);
                 }
-                Sent {
-                    response,
-                    upload: None,
-                    generation,
-                    timing,
-                    again: Some((spare, data)),
-                }
+                Sent { response, upload: None, generation, timing, again: Some((spare, data)) }
             }
-            Self::Streaming(start) => Sent {
-                response,
-                upload: Some(start(stream)),
-                generation,
-                timing,
-                again: None,
-            },
+            Self::Streaming(start) => {
+                Sent { response, upload: Some(start(stream)), generation, timing, again: None }
+            }
         }
     }
 }
@@ -126,17 +112,11 @@ pub(crate) fn begin(
 }
 
 /// Brings the call to its response head.
-pub(crate) async fn finish(
-    link: &Arc<Inner>,
-    progress: Progress,
-    terms: &Terms,
-) -> Result<Answer, Made> {
+pub(crate) async fn finish(link: &Arc<Inner>, progress: Progress, terms: &Terms) -> Result<Answer, Made> {
     let mut sent = match progress {
         Progress::Sent(sent) => sent,
         // Boxed because it is rare: the state would take room in every call.
-        Progress::Waiting(request, outgoing) => {
-            Box::pin(wait(link, *request, outgoing, terms)).await?
-        }
+        Progress::Waiting(request, outgoing) => Box::pin(wait(link, *request, outgoing, terms)).await?,
     };
     let mut outcome = answer(&mut sent).await;
     // The peer said that it has not processed the call, so nothing happens twice.
@@ -150,18 +130,13 @@ pub(crate) async fn finish(
         outcome = answer(&mut sent).await;
     }
     match outcome {
-        Ok(response) => Ok(Answer {
-            response,
-            upload: sent.upload,
-            generation: sent.generation,
-            timing: sent.timing,
-        }),
+        Ok(response) => {
+            Ok(Answer { response, upload: sent.upload, generation: sent.generation, timing: sent.timing })
+        }
         Err(Failed::Body(error)) => Err(request_body(&*error)),
-        Err(Failed::Stream(error)) => Err(status::from_h2(
-            &error,
-            false,
-            terms.expiry().expired(link.shared.clock.now()),
-        )),
+        Err(Failed::Stream(error)) => {
+            Err(status::from_h2(&error, false, terms.expiry().expired(link.shared.clock.now())))
+        }
     }
 }
 
@@ -205,13 +180,7 @@ fn open(
         Err(reason) => return Err(Blocked::Refused(no_budget(reason))),
     };
     let opened = link.open(request, bodiless)?;
-    Ok((
-        opened,
-        LinkTiming {
-            acquire: now - terms.called_at,
-            sent_at: now,
-        },
-    ))
+    Ok((opened, LinkTiming { acquire: now - terms.called_at, sent_at: now }))
 }
 
 /// Why there is no response head.
@@ -223,16 +192,13 @@ enum Failed {
 /// Waits for the response head, while a streaming body goes out.
 async fn answer(sent: &mut Sent) -> Result<Response<RecvStream>, Failed> {
     poll_fn(|cx| {
-        if let Some(Poll::Ready(done)) = sent.upload.as_mut().map(|upload| upload.as_mut().poll(cx))
-        {
+        if let Some(Poll::Ready(done)) = sent.upload.as_mut().map(|upload| upload.as_mut().poll(cx)) {
             sent.upload = None;
             if let Err(error) = done {
                 return Poll::Ready(Err(Failed::Body(error)));
             }
         }
-        Pin::new(&mut sent.response)
-            .poll(cx)
-            .map_err(Failed::Stream)
+        Pin::new(&mut sent.response).poll(cx).map_err(Failed::Stream)
     })
     .await
 }
@@ -277,29 +243,15 @@ impl Spare {
         let mut values = Vec::with_capacity(512);
         for (name, value) in &template.headers {
             values.extend_from_slice(value.as_bytes());
-            lines.push(Line {
-                name: name.clone(),
-                end: values.len(),
-                sensitive: value.is_sensitive(),
-            });
+            lines.push(Line { name: name.clone(), end: values.len(), sensitive: value.is_sensitive() });
         }
-        Self {
-            method: template.method.clone(),
-            uri: template.uri.clone(),
-            lines,
-            values,
-        }
+        Self { method: template.method.clone(), uri: template.uri.clone(), lines, values }
     }
 
     fn template(&self) -> Template {
         let mut headers = HeaderMap::with_capacity(self.lines.len() + 1);
         let mut start = 0;
-        for Line {
-            name,
-            end,
-            sensitive,
-        } in &self.lines
-        {
+        for Line { name, end, sensitive } in &self.lines {
             // It was a header value before.
             if let Ok(mut value) = HeaderValue::from_bytes(&self.values[start..*end]) {
                 value.set_sensitive(*sensitive);
@@ -307,11 +259,7 @@ impl Spare {
             }
             start = *end;
         }
-        Template {
-            method: self.method.clone(),
-            uri: self.uri.clone(),
-            headers,
-        }
+        Template { method: self.method.clone(), uri: self.uri.clone(), headers }
     }
 }
 
@@ -328,11 +276,7 @@ mod tests {
         let mut secret = HeaderValue::from_bytes(b"\xffopaque").expect("a value");
         secret.set_sensitive(true);
         headers.insert("authorization", secret);
-        let template = Template {
-            method: Method::POST,
-            uri: Uri::from_static("http://peer:1/a/b"),
-            headers,
-        };
+        let template = Template { method: Method::POST, uri: Uri::from_static("http://peer:1/a/b"), headers };
         let copy = Spare::of(&template).template();
         assert_eq!(
             (&copy.method, &copy.uri, &copy.headers),

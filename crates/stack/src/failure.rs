@@ -76,9 +76,7 @@ impl LocalFailure {
 
     /// The failure of that name.
     pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|failure| failure.as_str() == name)
+        Self::ALL.into_iter().find(|failure| failure.as_str() == name)
     }
 
     /// Position in [`LocalFailure::ALL`], for tables.
@@ -90,11 +88,7 @@ impl LocalFailure {
     pub const fn is_unprocessed(self) -> bool {
         matches!(
             self,
-            Self::NoBudget
-                | Self::Saturated
-                | Self::Unreachable
-                | Self::NotProcessed
-                | Self::Closed
+            Self::NoBudget | Self::Saturated | Self::Unreachable | Self::NotProcessed | Self::Closed
         )
     }
 }
@@ -114,25 +108,13 @@ pub(crate) struct Made {
 }
 
 impl Made {
-    pub(crate) fn new(
-        code: Code,
-        failure: LocalFailure,
-        message: impl Into<Cow<'static, str>>,
-    ) -> Self {
-        Self {
-            code,
-            failure,
-            message: message.into(),
-        }
+    pub(crate) fn new(code: Code, failure: LocalFailure, message: impl Into<Cow<'static, str>>) -> Self {
+        Self { code, failure, message: message.into() }
     }
 
     /// The call's own time ran out.
     pub(crate) fn deadline() -> Self {
-        Self::new(
-            Code::DeadlineExceeded,
-            LocalFailure::Deadline,
-            "deadline exceeded at the caller",
-        )
+        Self::new(Code::DeadlineExceeded, LocalFailure::Deadline, "deadline exceeded at the caller")
     }
 }
 

@@ -23,12 +23,7 @@ pub(crate) struct Framing {
 
 impl Framing {
     pub(crate) const fn new(bytes_max: u32) -> Self {
-        Self {
-            bytes_max,
-            prefix: [0; PREFIX_BYTES],
-            prefix_filled: 0,
-            body_left: 0,
-        }
+        Self { bytes_max, prefix: [0; PREFIX_BYTES], prefix_filled: 0, body_left: 0 }
     }
 
     /// True between messages.
@@ -49,9 +44,7 @@ impl Framing {
                 }
                 self.body_left = (&self.prefix[1..]).get_u32();
                 if self.body_left > self.bytes_max {
-                    return Err(TooLarge {
-                        declared_bytes: self.body_left,
-                    });
+                    return Err(TooLarge { declared_bytes: self.body_left });
                 }
             }
             let taken = data.len().min(self.body_left as usize);
@@ -88,11 +81,7 @@ mod tests {
             for chunk in bytes.chunks(cut) {
                 framing.advance(chunk).expect("within the bound");
                 seen += chunk.len();
-                assert_eq!(
-                    framing.at_boundary(),
-                    boundaries.contains(&seen),
-                    "cut {cut}, seen {seen}"
-                );
+                assert_eq!(framing.at_boundary(), boundaries.contains(&seen), "cut {cut}, seen {seen}");
             }
         }
     }
@@ -100,21 +89,13 @@ mod tests {
     #[test]
     fn the_bound_holds_at_the_prefix_and_one_above_it() {
         assert_eq!(Framing::new(10).advance(&message(10)), Ok(()));
-        assert_eq!(
-            Framing::new(10).advance(&message(11)[..5]),
-            Err(TooLarge { declared_bytes: 11 })
-        );
+        assert_eq!(Framing::new(10).advance(&message(11)[..5]), Err(TooLarge { declared_bytes: 11 }));
         assert_eq!(
             Framing::new(10).advance(&[0, 255, 255, 255, 255]),
-            Err(TooLarge {
-                declared_bytes: u32::MAX
-            })
+            Err(TooLarge { declared_bytes: u32::MAX })
         );
         let mut second = message(2);
         second.extend(message(11));
-        assert_eq!(
-            Framing::new(10).advance(&second),
-            Err(TooLarge { declared_bytes: 11 })
-        );
+        assert_eq!(Framing::new(10).advance(&second), Err(TooLarge { declared_bytes: 11 }));
     }
 }

@@ -92,13 +92,7 @@ impl Link {
         config: LinkConfig,
         world: World,
     ) -> Result<Self, InvalidAuthority> {
-        Self::new(
-            label,
-            address,
-            config,
-            world,
-            Arc::new(TcpConnect::new(address)),
-        )
+        Self::new(label, address, config, world, Arc::new(TcpConnect::new(address)))
     }
 
     /// A link over transports that `connector` opens; `address` is what the peer is called in `:authority`.
@@ -113,17 +107,13 @@ impl Link {
         connector: Arc<dyn Connect>,
     ) -> Result<Self, InvalidAuthority> {
         let authority: Option<Authority> = address.parse().ok();
-        let Some(authority) = authority
-            .filter(|authority| authority.port_u16().is_some() && !authority.host().is_empty())
+        let Some(authority) =
+            authority.filter(|authority| authority.port_u16().is_some() && !authority.host().is_empty())
         else {
-            return Err(InvalidAuthority {
-                address: address.to_owned(),
-            });
+            return Err(InvalidAuthority { address: address.to_owned() });
         };
         let shared = Arc::new(Shared::new(Arc::clone(&world.clock), config));
-        Ok(Self {
-            inner: Arc::new(Inner::new(shared, world, label, authority, connector)),
-        })
+        Ok(Self { inner: Arc::new(Inner::new(shared, world, label, authority, connector)) })
     }
 
     /// What the link counts about itself. Holding it does not hold the connection.
@@ -145,9 +135,7 @@ impl Link {
 
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Link")
-            .field("address", &self.address())
-            .finish_non_exhaustive()
+        f.debug_struct("Link").field("address", &self.address()).finish_non_exhaustive()
     }
 }
 

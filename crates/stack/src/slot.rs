@@ -111,11 +111,7 @@ impl Inner {
 
     /// Opens a stream for `request` if there is a connection, and sees to it that there will be one if there is none.
     /// `ended`: the request has no body.
-    pub(crate) fn open(
-        self: &Arc<Self>,
-        request: Request<()>,
-        ended: bool,
-    ) -> Result<Opened, Blocked> {
+    pub(crate) fn open(self: &Arc<Self>, request: Request<()>, ended: bool) -> Result<Opened, Blocked> {
         let mut slot = self.slot();
         let generation = slot.generation;
         if let Phase::Up { sender } = &mut slot.phase {
@@ -172,16 +168,12 @@ impl Inner {
             )));
         }
         match sender.send_request(request, ended) {
-            Ok((response, stream)) => Ok(Opened {
-                generation,
-                response,
-                stream,
-            }),
+            Ok((response, stream)) => Ok(Opened { generation, response, stream }),
             // The connection was ready a moment ago: this is a request that HTTP/2 cannot carry, or, on a runtime with
             // several threads, a connection that ended in between.
-            Err(error) if error.is_io() || error.is_go_away() => Err(Blocked::Refused(
-                crate::status::from_h2(&error, false, false),
-            )),
+            Err(error) if error.is_io() || error.is_go_away() => {
+                Err(Blocked::Refused(crate::status::from_h2(&error, false, false)))
+            }
             Err(error) => Err(Blocked::Refused(Made::new(
                 Code::Internal,
                 LocalFailure::RequestBody,
@@ -219,15 +211,8 @@ impl Inner {
         slot.failures = slot.failures.saturating_add(1);
         let config = &self.shared.config;
         let random = self.world.ids.next_u64();
-        let wait = backoff::wait(
-            config.backoff_min,
-            config.backoff_max,
-            slot.failures,
-            random,
-        );
-        slot.phase = Phase::Down {
-            until: self.world.clock.now() + wait,
-        };
+        let wait = backoff::wait(config.backoff_min, config.backoff_max, slot.failures, random);
+        slot.phase = Phase::Down { until: self.world.clock.now() + wait };
     }
 
     fn slot(&self) -> MutexGuard<'_, Slot> {

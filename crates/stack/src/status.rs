@@ -76,27 +76,15 @@ pub(crate) fn from_h2(error: &h2::Error, answered: bool, expired: bool) -> Made 
     let unprocessed = !answered && is_unprocessed(error);
     if !error.is_reset() {
         // GOAWAY, whoever sent it and why, and every transport error: trouble of the connection, not of the call.
-        let failure = if unprocessed {
-            LocalFailure::NotProcessed
-        } else {
-            LocalFailure::ConnectionLost
-        };
-        return Made::new(
-            Code::Unavailable,
-            failure,
-            format!("connection lost: {error}"),
-        );
+        let failure = if unprocessed { LocalFailure::NotProcessed } else { LocalFailure::ConnectionLost };
+        return Made::new(Code::Unavailable, failure, format!("connection lost: {error}"));
     }
     let reason = error.reason().unwrap_or(Reason::INTERNAL_ERROR);
     match Code::from_reset(reason) {
         // The peer cut the call because its time was up; that it says so by CANCEL is a matter of the wire.
         Code::Cancelled if expired => Made::deadline(),
         code => {
-            let failure = if unprocessed {
-                LocalFailure::NotProcessed
-            } else {
-                LocalFailure::Reset
-            };
+            let failure = if unprocessed { LocalFailure::NotProcessed } else { LocalFailure::Reset };
             Made::new(code, failure, format!("stream reset: {reason}"))
         }
     }
@@ -106,8 +94,7 @@ pub(crate) fn from_h2(error: &h2::Error, answered: bool, expired: bool) -> Made 
 /// earlier stream as the last one (h2 gives the streams before it another error when the connection ends).
 pub(crate) fn is_unprocessed(error: &h2::Error) -> bool {
     error.is_remote()
-        && (error.is_go_away()
-            || error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM))
+        && (error.is_go_away() || error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM))
 }
 
 impl Made {
@@ -130,9 +117,7 @@ impl Made {
 /// Percent-encodes a message as the protocol asks: printable ASCII but `%` stands for itself. Cut at
 /// [`MESSAGE_BYTES_MAX`].
 pub(crate) fn escape(message: &str) -> HeaderValue {
-    let end = (0..=message.len().min(MESSAGE_BYTES_MAX))
-        .rev()
-        .find(|at| message.is_char_boundary(*at));
+    let end = (0..=message.len().min(MESSAGE_BYTES_MAX)).rev().find(|at| message.is_char_boundary(*at));
     let message = &message[..end.unwrap_or(0)];
     let plain = |byte: u8| matches!(byte, b' '..=b'~') && byte != b'%';
     let text = if message.bytes().all(plain) {

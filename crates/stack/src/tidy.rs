@@ -37,10 +37,7 @@ pub(crate) fn head(parts: &mut response::Parts, ended: bool, expired: bool) -> H
         Sent::Absent if parts.status != StatusCode::OK => Head::Replaced(Made::new(
             Code::from_http(parts.status),
             LocalFailure::NotGrpc,
-            format!(
-                "HTTP status {} without a gRPC status",
-                parts.status.as_u16()
-            ),
+            format!("HTTP status {} without a gRPC status", parts.status.as_u16()),
         )),
         Sent::Absent if !is_grpc(headers) => Head::Replaced(Made::new(
             Code::Unknown,
@@ -87,28 +84,16 @@ pub(crate) fn trailers(trailers: &mut HeaderMap, complete: bool, expired: bool) 
 
 /// The response ended without a status.
 pub(crate) fn missing_status() -> Made {
-    Made::new(
-        Code::Unknown,
-        LocalFailure::Malformed,
-        "the response ended without a grpc-status",
-    )
+    Made::new(Code::Unknown, LocalFailure::Malformed, "the response ended without a grpc-status")
 }
 
 fn truncated() -> Made {
-    Made::new(
-        Code::Internal,
-        LocalFailure::Malformed,
-        "the response ended within a message",
-    )
+    Made::new(Code::Internal, LocalFailure::Malformed, "the response ended within a message")
 }
 
 fn invalid_status(headers: &HeaderMap) -> Made {
     let sent = headers.get(&GRPC_STATUS);
-    Made::new(
-        Code::Unknown,
-        LocalFailure::Malformed,
-        format!("invalid grpc-status {sent:?}"),
-    )
+    Made::new(Code::Unknown, LocalFailure::Malformed, format!("invalid grpc-status {sent:?}"))
 }
 
 /// The peer's status, as far as it matters here.
@@ -149,10 +134,7 @@ fn tidy_texts(headers: &mut HeaderMap) {
         headers.remove(&GRPC_DETAILS);
     }
     // An undecodable message is neither an error nor discarded: what can be read of it stays.
-    if let Some(readable) = headers
-        .get(&GRPC_MESSAGE)
-        .and_then(|message| repaired(message.as_bytes()))
-    {
+    if let Some(readable) = headers.get(&GRPC_MESSAGE).and_then(|message| repaired(message.as_bytes())) {
         headers.insert(&GRPC_MESSAGE, escape(&readable));
     }
 }
@@ -166,9 +148,7 @@ fn repaired(message: &[u8]) -> Option<String> {
     let mut rest = message;
     while let Some((first, tail)) = rest.split_first() {
         match (first, tail) {
-            (b'%', [high, low, after @ ..])
-                if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() =>
-            {
+            (b'%', [high, low, after @ ..]) if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
                 decoded.push(hex(*high) << 4 | hex(*low));
                 rest = after;
             }
@@ -201,18 +181,13 @@ mod tests {
         pairs
             .iter()
             .map(|(name, value)| {
-                (
-                    http::HeaderName::from_static(name),
-                    HeaderValue::from_bytes(value).expect("a header value"),
-                )
+                (http::HeaderName::from_static(name), HeaderValue::from_bytes(value).expect("a header value"))
             })
             .collect()
     }
 
     fn text(headers: &HeaderMap, name: &str) -> Option<String> {
-        headers
-            .get(name)
-            .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
+        headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
     }
 
     #[test]
@@ -222,30 +197,11 @@ mod tests {
             headers.insert(&GRPC_STATUS, HeaderValue::from_bytes(good).expect("digits"));
             assert!(trailers(&mut headers, true, false).is_none(), "{good:?}");
         }
-        for bad in [
-            &b""[..],
-            b"00",
-            b"01",
-            b"17",
-            b"99",
-            b"-1",
-            b"+1",
-            b"1 ",
-            b"ok",
-            b"100",
-            b"\xff",
-        ] {
+        for bad in [&b""[..], b"00", b"01", b"17", b"99", b"-1", b"+1", b"1 ", b"ok", b"100", b"\xff"] {
             let mut headers = HeaderMap::new();
-            headers.insert(
-                &GRPC_STATUS,
-                HeaderValue::from_bytes(bad).expect("a header value"),
-            );
+            headers.insert(&GRPC_STATUS, HeaderValue::from_bytes(bad).expect("a header value"));
             let made = trailers(&mut headers, true, false).expect("replaced");
-            assert_eq!(
-                (made.code, made.failure),
-                (Code::Unknown, LocalFailure::Malformed),
-                "{bad:?}"
-            );
+            assert_eq!((made.code, made.failure), (Code::Unknown, LocalFailure::Malformed), "{bad:?}");
             assert_eq!(text(&headers, "grpc-status").as_deref(), Some("2"));
         }
     }
@@ -263,10 +219,7 @@ mod tests {
             (b"\xff\xfe", false),
         ] {
             let mut headers = sent(&[("grpc-status", b"5")]);
-            headers.insert(
-                &GRPC_DETAILS,
-                HeaderValue::from_bytes(details).expect("a header value"),
-            );
+            headers.insert(&GRPC_DETAILS, HeaderValue::from_bytes(details).expect("a header value"));
             assert!(trailers(&mut headers, true, false).is_none());
             assert_eq!(headers.contains_key(&GRPC_DETAILS), kept, "{details:?}");
             // The reader behind this one must agree, or it panics.
@@ -286,25 +239,16 @@ mod tests {
             (b"cut %C3", "cut \u{fffd}"),
         ] {
             let mut headers = sent(&[("grpc-status", b"14")]);
-            headers.insert(
-                &GRPC_MESSAGE,
-                HeaderValue::from_bytes(message).expect("a header value"),
-            );
+            headers.insert(&GRPC_MESSAGE, HeaderValue::from_bytes(message).expect("a header value"));
             assert!(trailers(&mut headers, true, false).is_none());
             let status = tonic::Status::from_header_map(&headers).expect("a status");
-            assert_eq!(
-                (status.code(), status.message()),
-                (tonic::Code::Unavailable, read)
-            );
+            assert_eq!((status.code(), status.message()), (tonic::Code::Unavailable, read));
         }
     }
 
     #[test]
     fn a_peer_cannot_pretend_that_a_status_was_made_here() {
-        let mut headers = sent(&[
-            ("grpc-status", b"14"),
-            ("x-mercury-link-failure", b"unreachable"),
-        ]);
+        let mut headers = sent(&[("grpc-status", b"14"), ("x-mercury-link-failure", b"unreachable")]);
         assert!(trailers(&mut headers, true, false).is_none());
         assert!(!headers.contains_key(&FAILURE));
     }
@@ -313,10 +257,7 @@ mod tests {
     fn cancelled_after_the_own_deadline_is_the_deadline() {
         let mut headers = sent(&[("grpc-status", b"1")]);
         assert!(trailers(&mut headers.clone(), true, false).is_none());
-        assert_eq!(
-            trailers(&mut headers, true, true).map(|made| made.code),
-            Some(Code::DeadlineExceeded)
-        );
+        assert_eq!(trailers(&mut headers, true, true).map(|made| made.code), Some(Code::DeadlineExceeded));
         assert_eq!(text(&headers, "grpc-status").as_deref(), Some("4"));
     }
 
@@ -339,10 +280,7 @@ mod tests {
             (b"", false),
         ] {
             let mut headers = HeaderMap::new();
-            headers.insert(
-                CONTENT_TYPE,
-                HeaderValue::from_bytes(value).expect("a header value"),
-            );
+            headers.insert(CONTENT_TYPE, HeaderValue::from_bytes(value).expect("a header value"));
             assert_eq!(is_grpc(&headers), grpc, "{value:?}");
         }
         assert!(!is_grpc(&HeaderMap::new()));

@@ -50,10 +50,7 @@ where
 
 fn streaming<B>(first: Bytes, second: Option<Frame<Bytes>>, rest: B) -> Payload<B> {
     let first = (!first.is_empty()).then(|| Frame::data(first));
-    Payload::Streaming {
-        ready: first.into_iter().chain(second).collect(),
-        rest,
-    }
+    Payload::Streaming { ready: first.into_iter().chain(second).collect(), rest }
 }
 
 /// Sends `ready` and then `rest`. A body that fails resets the stream, so that the peer cannot take half a request for
@@ -110,13 +107,11 @@ where
         if stream.poll_reset(cx).is_ready() {
             return Poll::Ready(Next::Unwanted);
         }
-        Pin::new(&mut *body)
-            .poll_frame(cx)
-            .map(|frame| match frame {
-                Some(Ok(frame)) => Next::Frame(frame),
-                Some(Err(error)) => Next::Failed(error.into()),
-                None => Next::End,
-            })
+        Pin::new(&mut *body).poll_frame(cx).map(|frame| match frame {
+            Some(Ok(frame)) => Next::Frame(frame),
+            Some(Err(error)) => Next::Failed(error.into()),
+            None => Next::End,
+        })
     })
     .await
 }

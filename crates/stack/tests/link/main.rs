@@ -5,5 +5,6 @@ mod cancellation;
 mod connections;
 mod deadlines;
 mod frames;
+mod sockets;
 mod statuses;
 mod support;

@@ -1,0 +1,153 @@
+//! Effects: what callers are told when the ledger cannot answer for an exposure, and what a retry makes of it.
+
+use std::{collections::BTreeSet, path::Path};
+
+use ::wire::{
+    emulator::v1::fault_rule::Effect,
+    experiment::v1::{AllocateArmsRequest, experiment_service_client::ExperimentServiceClient},
+};
+use base::{Dependency, Reason, headers};
+use sqlx::{Connection as _, SqliteConnection, sqlite::SqliteConnectOptions};
+use tonic::Code;
+use uuid::Uuid;
+
+use crate::{
+    exposures::{EXPERIMENTS, rows, told},
+    harness::{GET_HOME, Options, Suite, customer, eventually, identified, patient, spawn, talk},
+};
+
+/// Somebody else who writes to the ledger, a backup for one, and is not done yet.
+struct Lock(SqliteConnection);
+
+impl Lock {
+    async fn take(ledger: &Path) -> Self {
+        let options = SqliteConnectOptions::new().filename(ledger);
+        let mut connection =
+            SqliteConnection::connect_with(&options).await.expect("the ledger is a database");
+        sqlx::query("BEGIN IMMEDIATE").execute(&mut connection).await.expect("nobody else holds it");
+        Self(connection)
+    }
+
+    async fn release(mut self) {
+        sqlx::query("ROLLBACK").execute(&mut self.0).await.expect("it is ours");
+        self.0.close().await.expect("closed");
+    }
+}
+
+#[tokio::test]
+async fn a_lock_that_ends_in_time_is_waited_for() {
+    let suite = Suite::start().await;
+    let lock = Lock::take(suite.ledger()).await;
+    let at = suite.home();
+    let call =
+        spawn(
+            async move { talk::call(at, GET_HOME, &patient(&[(headers::REQUEST_ID, "waits")]), &[]).await },
+        );
+    suite.until(Dependency::Experiment, "the arms are known", |of| of.ok == 1).await;
+    assert!(rows(suite.ledger()).await.is_empty());
+    lock.release().await;
+    assert_eq!(call.await.expect("no panic").code(), Code::Ok);
+    assert_eq!(rows(suite.ledger()).await.len(), EXPERIMENTS);
+    suite.finish().await;
+}
+
+#[tokio::test]
+async fn what_could_not_be_written_is_known_to_be_absent_and_its_retry_writes_it() {
+    let suite = Suite::start_with(Options::quick().policy("exposure", "busy_timeout_ms", "50")).await;
+    let head = patient(&[(headers::REQUEST_ID, "absent")]);
+    // The page before finds the ledger in use for the first time; from then on it is the lock alone.
+    suite.both(&patient(&[])).await.served();
+    let before = rows(suite.ledger()).await;
+    let lock = Lock::take(suite.ledger()).await;
+    for _ in 0..2 {
+        suite.both(&head).await.refused(Reason::DependencyUnavailable);
+    }
+    assert_eq!(rows(suite.ledger()).await, before, "nothing was claimed");
+    lock.release().await;
+    let page = suite.both(&head).await.served();
+    let added: BTreeSet<_> = rows(suite.ledger()).await.into_iter().skip(before.len()).collect();
+    assert_eq!(added, told(&page));
+    suite.finish().await;
+}
+
+#[tokio::test]
+async fn an_effect_that_outlasts_the_deadline_is_called_ambiguous_and_its_retry_settles_it() {
+    let suite = Suite::start().await;
+    let lock = Lock::take(suite.ledger()).await;
+    let both = suite.both(&customer(&[(headers::REQUEST_ID, "open"), (headers::GRPC_TIMEOUT, "300m")])).await;
+    both.refused(Reason::EffectAmbiguousDeadline);
+    assert_eq!((both.http.status.as_u16(), both.grpc.code()), (504, Code::DeadlineExceeded));
+    assert_eq!(
+        (both.http.error("effect"), both.grpc.info("effect")),
+        ("ambiguous".into(), "ambiguous".into())
+    );
+    lock.release().await;
+    // What was accepted is written, though nobody waits for it any more.
+    eventually("it is written", async || rows(suite.ledger()).await.len() == EXPERIMENTS).await;
+    let page = suite.both(&patient(&[(headers::REQUEST_ID, "open"), (headers::ATTEMPT, "2")])).await.served();
+    let recorded = rows(suite.ledger()).await;
+    assert_eq!(recorded.len(), EXPERIMENTS);
+    assert_eq!(recorded.into_iter().collect::<BTreeSet<_>>(), told(&page));
+    suite.until_idle().await;
+    suite.finish().await;
+}
+
+#[tokio::test]
+async fn an_operation_id_with_another_body_is_a_conflict_and_the_row_stays() {
+    let suite = Suite::start().await;
+    let head = patient(&[(headers::REQUEST_ID, "taken")]);
+    let page = suite.both(&head).await.served();
+    let recorded = rows(suite.ledger()).await;
+    let mut elsewhere = head.clone();
+    elsewhere[3].1 = "us-east";
+    let both = suite.both(&elsewhere).await;
+    both.refused(Reason::Conflict);
+    assert_eq!((both.http.status.as_u16(), both.grpc.code()), (409, Code::AlreadyExists));
+    assert_eq!(both.http.error("field"), headers::REQUEST_ID);
+    assert_eq!(rows(suite.ledger()).await, recorded);
+    assert_eq!(told(&suite.both(&head).await.served()), told(&page), "the first body still replays");
+    suite.finish().await;
+}
+
+#[tokio::test]
+async fn a_drain_loses_nothing_that_was_answered() {
+    const OPERATIONS: usize = 100;
+    let mut suite = Suite::start().await;
+    suite.capacity(Dependency::Experiment, 8, 200).await;
+    suite.fault(Dependency::Experiment, Effect::DelayMs(10)).await;
+    let client = ExperimentServiceClient::new(suite.link("experiment"));
+    let calls: Vec<_> = (0..OPERATIONS)
+        .map(|number| {
+            let id = format!("drain-{number}");
+            let request =
+                identified(AllocateArmsRequest { surface: "home".into() }, &[(headers::REQUEST_ID, &id)]);
+            let mut client = client.clone();
+            spawn(async move { client.allocate_arms(request).await.map(tonic::Response::into_inner) })
+        })
+        .collect();
+    suite
+        .until(Dependency::Experiment, "some are answered, some wait", |of| of.ok >= 20 && of.queued > 0)
+        .await;
+    suite.member("experiment").stop();
+    let (mut answered, mut refused) = (BTreeSet::new(), 0);
+    for call in calls {
+        match call.await.expect("no panic") {
+            Ok(answer) => answered.extend(answer.allocations.into_iter().map(|one| one.event_id)),
+            Err(status) => {
+                assert_eq!(status.code(), Code::Unavailable, "{status:?}");
+                refused += 1;
+            }
+        }
+    }
+    let report = suite.member("experiment").report().await;
+    assert!(report.is_clean(), "{report:?}");
+    let recorded: BTreeSet<_> = rows(suite.ledger())
+        .await
+        .into_iter()
+        .map(|row| Uuid::from_slice(&row.0).expect("16 bytes").to_string())
+        .collect();
+    assert_eq!(answered.len(), (OPERATIONS - refused) * EXPERIMENTS);
+    assert_eq!(recorded, answered, "what was answered is there, and what was refused is not");
+    suite.clear_faults().await;
+    suite.finish_rest().await;
+}
