@@ -255,6 +255,29 @@ mod tests {
         let sequences: Vec<u64> = odd.iter().map(|entry| entry.sequence).collect();
         assert_eq!(sequences, [JOURNAL_MAX as u64, JOURNAL_MAX as u64 + 2], "the newest two, oldest first");
         assert_eq!(books.counts(Dependency::Profile).of(Outcome::Ok), JOURNAL_MAX as u64 + 3);
+        books.reset();
+        assert_eq!(books.journal(usize::MAX, "").1, 0);
+    }
+
+    #[test]
+    fn an_entry_stays_small_and_the_room_of_the_journal_does_not_grow() {
+        // With an id of 36 bytes on the heap, a full journal is 1.6 MB.
+        assert!(size_of::<Entry>() <= 112, "{}", size_of::<Entry>());
+        let mut books = Books::default();
+        let room = books.journal.capacity();
+        assert_eq!(room, JOURNAL_MAX);
+        for _ in 0..=JOURNAL_MAX {
+            call(&mut books, "x");
+        }
+        books.reset();
+        assert_eq!(books.journal.capacity(), room);
+    }
+
+    #[test]
+    fn spans_are_whole_microseconds_and_saturate() {
+        assert_eq!(Micros::from(Nanos::new(1_999)).get(), 1);
+        assert_eq!(Micros::from(Nanos::from_micros(u32::MAX.into())).get(), u32::MAX);
+        assert_eq!(Micros::from(Nanos::MAX).get(), u32::MAX);
     }
 
     #[test]
@@ -267,5 +290,6 @@ mod tests {
         assert_eq!(books.counts(Dependency::Pricing), Counts::default());
         assert_eq!(books.journal(9, "").0.len(), 0);
         assert!(call(&mut books, "x") > before.sequence);
+        assert_eq!(books.ended(Dependency::Pricing, Outcome::Cancelled), 1, "metrics know it");
     }
 }

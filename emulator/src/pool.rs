@@ -79,6 +79,7 @@ impl Pool {
     /// Takes a free server or a place in the queue.
     pub(crate) fn enter(self: &Arc<Self>) -> Entry {
         let mut state = self.state();
+        // A server that is free while somebody waits is about to be granted: nobody overtakes the queue.
         if state.in_service < state.capacity.servers && state.waiting.is_empty() {
             state.take();
             return Entry::Served(Permit(Arc::clone(self)));

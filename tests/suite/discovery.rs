@@ -15,7 +15,10 @@ use tonic_health::pb::{
 
 use ::wire::emulator::v1::fault_rule::Effect;
 
-use crate::harness::{CUSTOMER, Options, Suite, bounded, link, member, patient, talk};
+use crate::harness::{
+    CUSTOMER, Options, Suite, bounded, link, member, patient,
+    talk::{self, soon},
+};
 
 const HEALTH: &str = "grpc.health.v1.Health";
 const REFLECTION: [&str; 2] =
@@ -77,13 +80,13 @@ macro_rules! reflection {
                     let request =
                         ServerReflectionRequest { host: "h".into(), message_request: Some(question) };
                     sender.send(request.clone()).await.expect("the stream is open");
-                    let answer = answers.next().await.expect("the stream is open").expect("an answer");
+                    let answer = soon(answers.next()).await.expect("the stream is open").expect("an answer");
                     assert_eq!(answer.valid_host, "h");
                     assert_eq!(answer.original_request, Some(request));
                     told.push(answer.message_response.expect("an answer"));
                 }
                 drop(sender);
-                assert!(answers.next().await.is_none(), "the stream ends with its questions");
+                assert!(soon(answers.next()).await.is_none(), "the stream ends with its questions");
                 told
             }
 
@@ -188,9 +191,12 @@ async fn a_watch_lasts_longer_than_any_request_whether_it_names_a_time_or_not() 
         .stream(talk::grpc(suite.home(), &path, &[]), Some(talk::frame(&[])))
         .await
         .expect("a stream");
-    let mut untimed = response.await.expect("a head").into_body();
-    assert_eq!(timed.message().await.expect("open").expect("a message").status(), ServingStatus::Serving);
-    assert!(untimed.data().await.expect("open").is_ok());
+    let mut untimed = soon(response).await.expect("a head").into_body();
+    assert_eq!(
+        soon(timed.message()).await.expect("open").expect("a message").status(),
+        ServingStatus::Serving
+    );
+    assert!(soon(untimed.data()).await.expect("open").is_ok());
     // Two requests after which the longest deadline of a request has passed twice.
     suite.fault(Dependency::Profile, Effect::Hang(true)).await;
     for _ in 0..2 {
@@ -200,10 +206,10 @@ async fn a_watch_lasts_longer_than_any_request_whether_it_names_a_time_or_not() 
     let mut suite = suite;
     suite.member("home-api").stop();
     assert_eq!(
-        timed.message().await.expect("no error").expect("a message").status(),
+        soon(timed.message()).await.expect("no error").expect("a message").status(),
         ServingStatus::NotServing
     );
-    assert!(timed.message().await.expect("no error").is_none());
-    assert_eq!(untimed.data().await.expect("open").expect("a message"), talk::frame(&[8, 2]));
+    assert!(soon(timed.message()).await.expect("no error").is_none());
+    assert_eq!(soon(untimed.data()).await.expect("open").expect("a message"), talk::frame(&[8, 2]));
     suite.finish_rest().await;
 }

@@ -18,7 +18,7 @@ use tonic_reflection::pb::v1::{
 use crate::harness::{
     CUSTOMER, GET_HOME, Options, SLACK, Suite, bounded, customer, eventually, frames, get_home, now, patient,
     spawn,
-    talk::{self, Http1, Http2},
+    talk::{self, Http1, Http2, soon},
 };
 
 /// A watch on the health of a service.
@@ -28,7 +28,7 @@ async fn watch(suite: &Suite, service: &str) -> tonic::Streaming<HealthCheckResp
 }
 
 async fn status(watch: &mut tonic::Streaming<HealthCheckResponse>) -> Option<ServingStatus> {
-    watch.message().await.expect("no error").map(|message| message.status())
+    soon(watch.message()).await.expect("no error").map(|message| message.status())
 }
 
 /// Waits until a probe of the member's readiness is answered so.
@@ -67,7 +67,7 @@ async fn a_drain_finishes_what_was_admitted_and_waits_for_nothing_else() {
         .await
         .expect("a stream")
         .into_inner();
-    assert!(reflection.next().await.expect("open").is_ok());
+    assert!(soon(reflection.next()).await.expect("open").is_ok());
 
     // What was admitted: one request on each face, and one more on the connection that will answer no PING.
     suite.fault(Dependency::Pricing, Effect::DelayMs(1_000)).await;
@@ -99,8 +99,8 @@ async fn a_drain_finishes_what_was_admitted_and_waits_for_nothing_else() {
         assert_eq!(status(&mut stream).await, Some(ServingStatus::NotServing));
         assert_eq!(status(&mut stream).await, None, "and the watch ends");
     }
-    assert!(reflection.next().await.is_none());
-    assert_eq!(silent.read(&mut [0; 1]).await.unwrap_or(0), 0, "the silent socket is closed");
+    assert!(soon(reflection.next()).await.is_none());
+    assert_eq!(soon(silent.read(&mut [0; 1])).await.unwrap_or(0), 0, "the silent socket is closed");
     idle_http1.closed().await;
     // Whoever comes now is turned away: new connections, and new streams on a connection that has been told to go.
     eventually("the listener is closed", async || TcpStream::connect(home).await.is_err()).await;

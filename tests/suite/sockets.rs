@@ -11,7 +11,7 @@ use tonic::Code;
 
 use crate::harness::{
     GET_HOME, Options, SLACK, Suite, customer, eventually, get_home, now, patient, spawn,
-    talk::{self, Http1},
+    talk::{self, Http1, soon},
 };
 
 const HOME: [(&str, &str); 1] = [("server", "home-api")];
@@ -28,7 +28,7 @@ async fn a_connection_over_the_bound_is_closed_at_once_and_the_permit_comes_back
     for refused in 1..=3 {
         let began = now();
         let mut one_more = TcpStream::connect(suite.home()).await.expect("the kernel accepts");
-        let read = one_more.read(&mut [0; 16]).await;
+        let read = soon(one_more.read(&mut [0; 16])).await;
         assert!(matches!(read, Ok(0) | Err(_)), "closed, not answered: {read:?}");
         assert!(now() - began < SLACK, "at once, not at the first-byte bound");
         let home = suite.scrape("home-api").await;
@@ -58,10 +58,10 @@ async fn settings(at: std::net::SocketAddr) -> std::collections::BTreeMap<u16, u
     let mut stream = TcpStream::connect(at).await.expect("the port is open");
     stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.expect("written");
     let mut head = [0; 9];
-    stream.read_exact(&mut head).await.expect("a frame");
+    soon(stream.read_exact(&mut head)).await.expect("a frame");
     assert_eq!((head[3], head[4]), (4, 0), "the first frame is SETTINGS: {head:?}");
     let mut payload = vec![0; usize::from(u16::from_be_bytes([head[1], head[2]]))];
-    stream.read_exact(&mut payload).await.expect("its payload");
+    soon(stream.read_exact(&mut payload)).await.expect("its payload");
     let pairs = payload.chunks_exact(6);
     pairs.map(|p| (u16::from_be_bytes([p[0], p[1]]), u32::from_be_bytes([p[2], p[3], p[4], p[5]]))).collect()
 }
@@ -100,7 +100,7 @@ async fn a_peer_that_says_too_little_is_cut_at_its_bound() {
         let mut stream = TcpStream::connect(suite.home()).await.expect("the port is open");
         stream.write_all(said).await.expect("written");
         let mut rest = Vec::new();
-        let _ = stream.read_to_end(&mut rest).await; // A reset closes it as well.
+        let _ = soon(stream.read_to_end(&mut rest)).await; // A reset closes it as well.
         let took = now() - began;
         assert!(took >= Nanos::from_millis(after - 10), "{took}: {said:?} was given its time");
         assert!(took < Nanos::from_millis(after) + SLACK, "{took}: {said:?} was cut in time");
@@ -169,13 +169,13 @@ async fn a_peer_that_stops_reading_loses_its_stream_at_the_deadline_and_no_other
         .expect("a stream"),
     ];
     for response in stalled {
-        let (head, mut body) = response.await.expect("the head comes").into_parts();
+        let (head, mut body) = soon(response).await.expect("the head comes").into_parts();
         assert_eq!(head.status, 200);
         // Another stream of the same connection, whose answer needs no window, is served meanwhile.
         let refused = open(talk::grpc(suite.home(), GET_HOME, &[]), Some(talk::frame(&[]))).await;
         let refused = talk::told(refused.expect("a stream")).await.expect("an answer");
         assert_eq!(refused.code(), Code::Unauthenticated);
-        let error = body.data().await.expect("not the end").expect_err("cut");
+        let error = soon(body.data()).await.expect("not the end").expect_err("cut");
         assert!(error.is_reset() && error.is_remote(), "{error}");
         let took = now() - began;
         assert!(took >= Nanos::from_millis(490) && took < Nanos::from_millis(500) + SLACK, "{took}");

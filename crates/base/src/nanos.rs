@@ -73,6 +73,11 @@ impl Nanos {
         Self(self.0.saturating_add(other.0))
     }
 
+    /// This many times as long, or [`Nanos::MAX`].
+    pub const fn times(self, factor: u32) -> Self {
+        Self(self.0.saturating_mul(factor as u64))
+    }
+
     /// The difference, or [`Nanos::ZERO`].
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))

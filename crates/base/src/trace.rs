@@ -40,10 +40,16 @@ impl TraceContext {
     }
 }
 
-/// Lower-case hexadecimal only, as the recommendation demands.
+/// Lower-case hexadecimal only, as the recommendation demands; at most the 32 digits that fit.
 fn hex(text: &str) -> Option<u128> {
-    let plain = text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
-    plain.then(|| u128::from_str_radix(text, 16).ok()).flatten()
+    text.bytes().try_fold(0, |value: u128, byte| {
+        let digit = match byte {
+            b'0'..=b'9' => byte - b'0',
+            b'a'..=b'f' => byte - b'a' + 10,
+            _ => return None,
+        };
+        Some(value << 4 | u128::from(digit))
+    })
 }
 
 impl fmt::Display for TraceContext {

@@ -49,7 +49,8 @@ pub(crate) struct Args {
     /// Instead of a rate: a fraction of one admission domain, rates and key space alike.
     #[arg(long, value_name = "A/B", value_parser = Scale::parse)]
     scale: Option<Scale>,
-    /// Slow motion: every duration times N, every rate divided by N; reported times are divided back.
+    /// Slow motion: every duration times N, every rate divided by N; reported times are divided back. The suite has to
+    /// run at the same N.
     #[arg(long, value_name = "N", default_value_t = 1)]
     dilate: u32,
     /// Measured time.

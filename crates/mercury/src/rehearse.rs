@@ -38,6 +38,9 @@ pub(crate) struct SloArgs {
     /// Offer this mean rate instead, in requests per second, to a system of full size.
     #[arg(long, value_name = "N", conflicts_with = "scale")]
     rate: Option<f64>,
+    /// Slow motion: every duration times N and every rate divided by N; reported times are divided back.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    dilate: u32,
     /// Directory of the evidence: report.json and run.json.
     #[arg(long, value_name = "DIR", default_value = "out")]
     out: PathBuf,
@@ -63,6 +66,7 @@ pub(crate) fn run(command: Command) -> Exit {
     let rate = args.rate.map_or(load::Rate::Scale(args.scale), load::Rate::PerSecond);
     let mut options = SloOptions::new(rate, args.duration.0, &args.out);
     options.seed = args.seed;
+    options.dilate = args.dilate;
     options.warm_up = args.warm_up.0;
     options.policy = args.policy;
     options.scenario = args.scenario;

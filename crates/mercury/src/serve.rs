@@ -112,6 +112,9 @@ pub(crate) struct Args {
     /// Size of the emulated dependencies, as a share of one admission domain.
     #[arg(long, value_name = "A/B", env = "MERCURY_SCALE", default_value = "1", value_parser = Scale::parse)]
     scale: Scale,
+    /// Slow motion: every latency, deadline, reserve and budget times N.
+    #[arg(long, value_name = "N", env = "MERCURY_DILATE", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    dilate: u32,
     /// Write the real addresses to this file once the process is ready.
     #[arg(long, value_name = "FILE")]
     announce: Option<PathBuf>,
@@ -206,7 +209,7 @@ async fn serve(args: Args, mut process: Process) -> Result<DrainReport, Exit> {
     announced[if server == Server::HomeApi { "http" } else { "grpc" }] = main_at.to_string().into();
 
     let drain = if let Some(service) = server.service() {
-        let policy = policy(args.policy.as_deref())?;
+        let policy = policy(args.policy.as_deref())?.dilated(args.dilate);
         let drain = policy.drain;
         let shown = json!({"generation": policy.generation, "digest": format!("{:016x}", policy.digest)});
         let host = Host {
@@ -282,7 +285,7 @@ async fn build(host: &Host, ledger: &Path) -> Result<Routes, Exit> {
 }
 
 fn emulator(args: &Args, process: &Process) -> Result<Emulator, Exit> {
-    let scenario = crate::check::scenario(args.scenario.as_deref())?;
+    let scenario = crate::check::scenario(args.scenario.as_deref())?.dilated(args.dilate);
     Emulator::new(&scenario, args.seed, args.scale, &process.world, &process.registry)
         .map_err(|error| Exit::Error(error.to_string()))
 }

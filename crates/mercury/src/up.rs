@@ -28,6 +28,9 @@ pub(crate) struct Args {
     /// Size of the emulated dependencies, as a fraction of one admission domain.
     #[arg(long, value_name = "A/B", default_value = "1", value_parser = Scale::parse)]
     scale: Scale,
+    /// Slow motion: every latency, deadline, reserve and budget times N; for `mercury load --dilate N`.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    dilate: u32,
     /// What happens when a child dies.
     #[arg(long, value_enum, default_value_t = ChildExit::Keep)]
     on_child_exit: ChildExit,
@@ -61,6 +64,7 @@ pub(crate) fn run(args: Args) -> Exit {
         scenario: args.scenario,
         seed: args.seed,
         scale: args.scale,
+        dilate: args.dilate,
         on_child_exit: match args.on_child_exit {
             ChildExit::Keep => OnChildExit::Keep,
             ChildExit::Stop => OnChildExit::Stop,

@@ -68,6 +68,17 @@ pub struct FaultRule {
 }
 
 impl FaultRule {
+    /// The same in slow motion. Whom it hits does not change, since that is drawn over the rule's content.
+    #[must_use]
+    pub fn dilated(self, factor: u32) -> Self {
+        let effect = match self.effect {
+            FaultEffect::Delay(span) => FaultEffect::Delay(span.times(factor)),
+            FaultEffect::SlowBody(span) => FaultEffect::SlowBody(span.times(factor)),
+            same => same,
+        };
+        Self { effect, duration: self.duration.map(|span| span.times(factor)), ..self }
+    }
+
     /// Whether the rule applies to a call. A keyed draw over the rule's content decides on the share: the same calls are
     /// hit in every run, whatever other rules there are, and a larger share hits all that a smaller one hits.
     pub fn applies(&self, dependency: Dependency, class: WorkloadClass, call: CallDraw) -> bool {

@@ -152,7 +152,7 @@ pub struct Mixture {
     body: Arc<Quantiles>,
     slow: Arc<Quantiles>,
     slow_share: Share,
-    factors: [u32; 3],
+    factors: [u64; 3],
 }
 
 impl Mixture {
@@ -163,8 +163,14 @@ impl Mixture {
         slow_share: Share,
         class_factors: [f64; 3],
     ) -> Self {
-        let factors = class_factors.map(|factor| libm::round(factor * f64::from(FACTOR_ONE)) as u32);
+        let factors = class_factors.map(|factor| libm::round(factor * f64::from(FACTOR_ONE)) as u64);
         Self { body, slow, slow_share, factors }
+    }
+
+    /// The same in slow motion: every service time is `factor` times as long.
+    pub fn dilated(&self, factor: u32) -> Self {
+        let factors = self.factors.map(|of_class| of_class.saturating_mul(factor.into()));
+        Self { factors, ..self.clone() }
     }
 
     /// The service time of a call.

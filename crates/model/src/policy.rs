@@ -106,6 +106,26 @@ pub struct Policy {
     branches: [BranchPolicy; 7],
 }
 
+impl Policy {
+    /// The policy in slow motion: the objective, every deadline, reserve and budget is `factor` times as long. What
+    /// concerns the machine and not the model stays: drain, connection bounds, the ledger's busy timeout.
+    pub fn dilated(&self, factor: u32) -> Self {
+        let mut dilated = self.clone();
+        for span in [&mut dilated.objective, &mut dilated.response_reserve, &mut dilated.optional_floor] {
+            *span = span.times(factor);
+        }
+        for service in &mut dilated.services {
+            for span in [&mut service.default_timeout, &mut service.timeout_max, &mut service.reserve] {
+                *span = span.times(factor);
+            }
+        }
+        for branch in &mut dilated.branches {
+            branch.worst_useful = branch.worst_useful.times(factor);
+        }
+        dilated
+    }
+}
+
 /// Time bounds of one service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServicePolicy {

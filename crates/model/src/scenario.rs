@@ -124,6 +124,25 @@ impl Scenario {
     }
 }
 
+impl Scenario {
+    /// The scenario in slow motion: every latency and every time of a fault is `factor` times as long and the rate so
+    /// much lower, so that concurrency and capacity are those of the original.
+    pub fn dilated(&self, factor: u32) -> Self {
+        let mut dilated = self.clone();
+        dilated.domain_requests_per_s /= f64::from(factor.max(1));
+        for phase in &mut dilated.phases {
+            for emulated in &mut phase.dependencies {
+                emulated.latency = emulated.latency.dilated(factor);
+            }
+        }
+        for fault in &mut dilated.faults {
+            fault.after = fault.after.times(factor);
+            fault.rule = fault.rule.dilated(factor);
+        }
+        dilated
+    }
+}
+
 /// The keys of a dependency, as the base declares them and as a phase overrides them.
 #[derive(Clone, Copy)]
 struct Raw {

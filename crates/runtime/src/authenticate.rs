@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use base::{
     CallContext, Identity, Nanos, Origin, Reason, Refusal, Region, RequestId, Subject, Tenant, WorkloadClass,
-    context::BUDGET_TRAIL_HOPS_MAX, headers, ids::IdSource,
+    context::BUDGET_TRAIL_HOPS_MAX, ids::IdSource,
 };
-use http::{HeaderMap, request::Parts};
+use http::{HeaderMap, HeaderName, request::Parts};
 use serve::{Arrival, routes::Gate};
+
+use crate::names;
 
 /// Largest attempt number that is believed.
 const ATTEMPT_MAX: u32 = 100;
@@ -29,37 +31,37 @@ pub struct HeaderAuthenticator;
 
 impl Authenticator for HeaderAuthenticator {
     fn authenticate(&self, head: &HeaderMap) -> Result<Identity, Refusal> {
-        let class = required(head, headers::CLASS)?;
+        let class = required(head, &names::CLASS)?;
         Ok(Identity {
-            tenant: named(headers::TENANT, required(head, headers::TENANT)?, Tenant::parse)?,
-            subject: named(headers::SUBJECT, required(head, headers::SUBJECT)?, Subject::parse)?,
+            tenant: named(&names::TENANT, required(head, &names::TENANT)?, Tenant::parse)?,
+            subject: named(&names::SUBJECT, required(head, &names::SUBJECT)?, Subject::parse)?,
             class: WorkloadClass::parse(class).ok_or_else(|| {
-                let message = format!("{}: expected standard, premium or enterprise", headers::CLASS);
-                Refusal::invalid(headers::CLASS, message)
+                let message = format!("{}: expected standard, premium or enterprise", names::CLASS);
+                Refusal::invalid(names::CLASS.as_str(), message)
             })?,
-            region: named(headers::REGION, required(head, headers::REGION)?, Region::parse)?,
+            region: named(&names::REGION, required(head, &names::REGION)?, Region::parse)?,
         })
     }
 }
 
 fn named<T, E: std::fmt::Display>(
-    header: &'static str,
+    header: &'static HeaderName,
     text: &str,
     parse: impl Fn(&str) -> Result<T, E>,
 ) -> Result<T, Refusal> {
     parse(text).map_err(|error| unauthenticated(header, &error))
 }
 
-fn required<'h>(head: &'h HeaderMap, header: &'static str) -> Result<&'h str, Refusal> {
+fn required<'h>(head: &'h HeaderMap, header: &'static HeaderName) -> Result<&'h str, Refusal> {
     optional(head, header)?.ok_or_else(|| unauthenticated(header, &"the header is missing"))
 }
 
-fn unauthenticated(header: &'static str, what: &dyn std::fmt::Display) -> Refusal {
-    Refusal::new(Reason::Unauthenticated, format!("{header}: {what}")).for_field(header)
+fn unauthenticated(header: &'static HeaderName, what: &dyn std::fmt::Display) -> Refusal {
+    Refusal::new(Reason::Unauthenticated, format!("{header}: {what}")).for_field(header.as_str())
 }
 
 /// A header that may appear once.
-fn optional<'h>(head: &'h HeaderMap, header: &'static str) -> Result<Option<&'h str>, Refusal> {
+fn optional<'h>(head: &'h HeaderMap, header: &'static HeaderName) -> Result<Option<&'h str>, Refusal> {
     let mut values = head.get_all(header).iter();
     match (values.next(), values.next()) {
         (None, _) => Ok(None),
@@ -73,11 +75,11 @@ fn optional<'h>(head: &'h HeaderMap, header: &'static str) -> Result<Option<&'h 
 /// A header that may be absent, and is the caller's input rather than its identity.
 fn input<T>(
     head: &HeaderMap,
-    header: &'static str,
+    header: &'static HeaderName,
     expected: &'static str,
     parse: impl Fn(&str) -> Option<T>,
 ) -> Result<Option<T>, Refusal> {
-    let invalid = || Refusal::invalid(header, format!("{header}: expected {expected}"));
+    let invalid = || Refusal::invalid(header.as_str(), format!("{header}: expected {expected}"));
     match optional(head, header) {
         Ok(None) => Ok(None),
         Ok(Some(text)) => parse(text).map(Some).ok_or_else(invalid),
@@ -97,13 +99,13 @@ pub fn context(
 ) -> Result<CallContext, Refusal> {
     let identity = authenticator.authenticate(head)?;
     let request_id =
-        input(head, headers::REQUEST_ID, "1 to 64 characters of A-Z, a-z, 0-9, '-', '_' and '.'", |text| {
+        input(head, &names::REQUEST_ID, "1 to 64 characters of A-Z, a-z, 0-9, '-', '_' and '.'", |text| {
             RequestId::parse(text).ok()
         })?;
-    let attempt = input(head, headers::ATTEMPT, "an integer from 1 to 100", |text| {
+    let attempt = input(head, &names::ATTEMPT, "an integer from 1 to 100", |text| {
         text.parse().ok().filter(|attempt| (1..=ATTEMPT_MAX).contains(attempt))
     })?;
-    let origin = input(head, headers::ORIGIN, "customer, probe or load_test", Origin::parse)?;
+    let origin = input(head, &names::ORIGIN, "customer, probe or load_test", Origin::parse)?;
     let mut budget_trail = trail(head);
     budget_trail.push(arrival.deadline.remaining(arrival.at));
     Ok(CallContext {
@@ -130,7 +132,7 @@ fn fresh(ids: &IdSource) -> RequestId {
 
 /// The budgets of earlier hops. Evidence for people, so what cannot be read is left out.
 fn trail(head: &HeaderMap) -> Vec<Nanos> {
-    let text = head.get(headers::BUDGET_TRAIL).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let text = head.get(&names::BUDGET_TRAIL).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let micros = text.split(',').filter_map(|part| part.parse().ok());
     micros.map(Nanos::from_micros).take(BUDGET_TRAIL_HOPS_MAX - 1).collect()
 }
@@ -149,7 +151,7 @@ pub fn gate(authenticator: Arc<dyn Authenticator>, ids: Arc<IdSource>) -> Gate {
 
 #[cfg(test)]
 mod tests {
-    use base::{Deadline, trace::TraceContext};
+    use base::{Deadline, headers, trace::TraceContext};
     use serve::Progress;
 
     use super::*;

@@ -1,14 +1,18 @@
 //! Call: the context of a call at a service's edge, the way out to the next hop, and the way back of its failure.
 
-use std::{fmt::Write as _, sync::Arc};
+use std::{
+    fmt::{self, Write as _},
+    sync::Arc,
+};
 
-use base::{CallContext, Nanos, Origin, Phase, Reason, Refusal, headers};
+use base::{CallContext, Nanos, Origin, Phase, Reason, Refusal};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue};
 use serve::{Arrival, Progress, render};
 use stack::{CallBudget, LOCAL_FAILURE_HEADER, LocalFailure};
-use tonic::{
-    Code, Request, Response, Status,
-    metadata::{Ascii, MetadataValue},
-};
+use tonic::{Code, Request, Response, Status, metadata::MetadataMap};
+
+use crate::names;
 
 /// The context that the gate established.
 ///
@@ -32,45 +36,71 @@ pub fn answer<T>(result: Result<T, Refusal>) -> Result<Response<T>, Status> {
     result.map(Response::new).map_err(|refusal| render::status(&refusal))
 }
 
+/// Room for the values that every call carries; more of them only cost a longer buffer.
+const VALUES_BYTES: usize = 256;
+/// Headers of an outbound call: those below, and what tonic and the link add.
+const HEADERS: usize = 14;
+
 /// A request to the next hop: the message, the context as metadata, and what the link needs to write the deadline at the
 /// moment of sending. `reserve` is what this hop keeps of the remaining time for itself.
 pub fn outbound<M>(context: &CallContext, reserve: Nanos, message: M) -> Request<M> {
-    let mut request = Request::new(message);
-    let metadata = request.metadata_mut();
+    let mut head = HeaderMap::with_capacity(HEADERS);
     let identity = &context.identity;
-    put(metadata, headers::TENANT, identity.tenant.as_str());
-    put(metadata, headers::SUBJECT, identity.subject.as_str());
-    metadata.insert(headers::CLASS, MetadataValue::from_static(identity.class.as_str()));
-    put(metadata, headers::REGION, identity.region.as_str());
-    put(metadata, headers::REQUEST_ID, context.request_id.as_str());
+    let values: [(&HeaderName, &dyn fmt::Display); 6] = [
+        (&names::TENANT, &identity.tenant),
+        (&names::SUBJECT, &identity.subject),
+        (&names::REGION, &identity.region),
+        (&names::REQUEST_ID, &context.request_id),
+        (&names::TRACEPARENT, &context.trace),
+        (&names::BUDGET_TRAIL, &Trail(&context.budget_trail)),
+    ];
+    put(&mut head, values);
+    head.insert(&names::CLASS, HeaderValue::from_static(identity.class.as_str()));
     if context.attempt > 1 {
-        metadata.insert(headers::ATTEMPT, MetadataValue::from(context.attempt));
+        head.insert(&names::ATTEMPT, HeaderValue::from(context.attempt));
     }
     if context.origin != Origin::Customer {
-        metadata.insert(headers::ORIGIN, MetadataValue::from_static(context.origin.as_str()));
+        head.insert(&names::ORIGIN, HeaderValue::from_static(context.origin.as_str()));
     }
-    put(metadata, headers::TRACEPARENT, &context.trace.to_string());
     if !context.tracestate.is_empty() {
-        put(metadata, headers::TRACESTATE, &context.tracestate);
+        put(&mut head, [(&names::TRACESTATE, &context.tracestate)]);
     }
-    put(metadata, headers::BUDGET_TRAIL, &trail(&context.budget_trail));
+    let mut request = Request::new(message);
+    *request.metadata_mut() = MetadataMap::from_headers(head);
     request.extensions_mut().insert(CallBudget { deadline: context.deadline, reserve });
     request
 }
 
-fn trail(budgets: &[Nanos]) -> String {
-    let mut text = String::with_capacity(8 * budgets.len());
-    for budget in budgets {
-        let comma = if text.is_empty() { "" } else { "," };
-        let _ = write!(text, "{comma}{}", budget.as_micros()); // Writing to a String cannot fail.
+/// Writes values into one buffer that they then share: one allocation for all of them, on a path that is walked twice a
+/// hop. Each was checked when it entered, so a value that is none can only be vendor state, which is left out.
+fn put<const N: usize>(head: &mut HeaderMap, values: [(&'static HeaderName, &dyn fmt::Display); N]) {
+    let mut text = String::with_capacity(VALUES_BYTES);
+    let ends = values.map(|(name, value)| {
+        let _ = write!(text, "{value}"); // Writing to a String cannot fail.
+        (name, text.len())
+    });
+    let text = Bytes::from(text);
+    let mut start = 0;
+    for (name, end) in ends {
+        if let Ok(value) = HeaderValue::from_maybe_shared(text.slice(start..end)) {
+            head.insert(name, value);
+        }
+        start = end;
     }
-    text
 }
 
-/// Every value was checked when it entered, so a value that is none can only be vendor state, which is left out.
-fn put(metadata: &mut tonic::metadata::MetadataMap, name: &'static str, value: &str) {
-    if let Ok(value) = MetadataValue::<Ascii>::try_from(value) {
-        metadata.insert(name, value);
+/// Budgets in microseconds, joined by commas.
+struct Trail<'a>(&'a [Nanos]);
+
+impl fmt::Display for Trail<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (position, budget) in self.0.iter().enumerate() {
+            if position > 0 {
+                f.write_str(",")?;
+            }
+            budget.as_micros().fmt(f)?;
+        }
+        Ok(())
     }
 }
 
@@ -116,6 +146,10 @@ fn describe(phase: Phase, status: &Status) -> String {
 
 #[cfg(test)]
 mod tests {
+    use base::{
+        Deadline, Identity, Region, RequestId, Subject, Tenant, WorkloadClass, headers, trace::TraceContext,
+    };
+
     use super::*;
 
     #[test]
@@ -140,7 +174,7 @@ mod tests {
             (LocalFailure::NotGrpc, Reason::DependencyBug),
         ] {
             let mut status = Status::internal("made by the link");
-            let name = MetadataValue::from_static(failure.as_str());
+            let name = tonic::metadata::MetadataValue::from_static(failure.as_str());
             status.metadata_mut().insert(LOCAL_FAILURE_HEADER, name);
             assert_eq!(upstream_error(Phase::Upstream, &status).reason(), reason, "{failure}");
         }
@@ -148,7 +182,52 @@ mod tests {
 
     #[test]
     fn trails_are_micros() {
-        assert_eq!(trail(&[Nanos::from_millis(300), Nanos::new(279_999_999)]), "300000,279999");
-        assert_eq!(trail(&[]), "");
+        let trail = [Nanos::from_millis(300), Nanos::new(279_999_999)];
+        assert_eq!(Trail(&trail).to_string(), "300000,279999");
+        assert_eq!(Trail(&[]).to_string(), "");
+    }
+
+    #[test]
+    fn the_context_travels_as_one_header_each() {
+        let name = "the test's names are well formed";
+        let context = CallContext {
+            identity: Identity {
+                tenant: Tenant::parse("tenant-001").expect(name),
+                subject: Subject::parse("user-00001").expect(name),
+                class: WorkloadClass::Premium,
+                region: Region::parse("eu-west").expect(name),
+            },
+            origin: Origin::Probe,
+            request_id: RequestId::parse("op-1").expect(name),
+            attempt: 2,
+            arrived: Nanos::ZERO,
+            deadline: Deadline::at(Nanos::from_millis(300)),
+            budget_trail: vec![Nanos::from_millis(300), Nanos::from_millis(280)],
+            trace: TraceContext { trace_id: 0xabc, span_id: 0xd, sampled: true },
+            tracestate: "vendor=1".to_owned(),
+        };
+        let request = outbound(&context, Nanos::from_millis(5), ());
+        let sent = request.metadata();
+        let expected = [
+            (headers::TENANT, "tenant-001"),
+            (headers::SUBJECT, "user-00001"),
+            (headers::CLASS, "premium"),
+            (headers::REGION, "eu-west"),
+            (headers::ORIGIN, "probe"),
+            (headers::REQUEST_ID, "op-1"),
+            (headers::ATTEMPT, "2"),
+            (headers::BUDGET_TRAIL, "300000,280000"),
+            (headers::TRACEPARENT, "00-00000000000000000000000000000abc-000000000000000d-01"),
+            (headers::TRACESTATE, "vendor=1"),
+        ];
+        for (name, value) in expected {
+            assert_eq!(sent.get(name).and_then(|value| value.to_str().ok()), Some(value), "{name}");
+        }
+        assert_eq!(sent.len(), expected.len());
+        let budget = request.extensions().get::<CallBudget>().expect("what the link needs");
+        assert_eq!((budget.deadline, budget.reserve), (context.deadline, Nanos::from_millis(5)));
+
+        let vendor = CallContext { tracestate: "not\u{7f}visible".to_owned(), ..context };
+        assert!(outbound(&vendor, Nanos::ZERO, ()).metadata().get(headers::TRACESTATE).is_none());
     }
 }

@@ -6,6 +6,7 @@ pub mod call;
 pub mod host;
 pub mod limits;
 pub mod link_metrics;
+mod names;
 pub mod process;
 
 pub use authenticate::{Authenticator, HeaderAuthenticator};

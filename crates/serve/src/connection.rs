@@ -21,7 +21,7 @@ use tokio::{
 };
 
 use crate::{
-    exchange::{Accounted, Exchange, Port},
+    exchange::{Accounted, Exchange, Port, Term},
     io::Guarded,
     metrics::LATE_AFTER,
     supervisor::Supervisor,
@@ -110,6 +110,8 @@ where
     let mut builder = conn::http2::Builder::new(executor);
     builder
         .timer(TokioTimer::new())
+        // gRPC has no use for a date, which would cost every hop two headers; HTTP asks for one.
+        .auto_date_header(port.routes.has_http())
         .max_concurrent_streams(limits.streams_max)
         .initial_stream_window_size(limits.stream_window_bytes)
         .initial_connection_window_size(limits.connection_window_bytes)
@@ -162,19 +164,19 @@ where
     }
 }
 
-/// The deadline of the exchange that was begun last, handed from the service to the executor.
+/// The bound of the exchange that was begun last, handed from the service to the executor.
 ///
 /// hyper calls the service and then, in the same breath, gives the resulting stream to the executor
 /// (`proto/h2/server.rs`), so one slot a connection is enough.
 #[derive(Clone, Default)]
-struct Current(Arc<Mutex<Option<Deadline>>>);
+struct Current(Arc<Mutex<Option<Term>>>);
 
 impl Current {
-    fn put(&self, deadline: Deadline) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(deadline);
+    fn put(&self, term: Term) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(term);
     }
 
-    fn take(&self) -> Option<Deadline> {
+    fn take(&self) -> Option<Term> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
@@ -191,8 +193,8 @@ impl Service<Request<Incoming>> for Exchanges {
     type Future = Exchange;
 
     fn call(&self, request: Request<Incoming>) -> Exchange {
-        let (exchange, deadline) = self.port.begin(request);
-        self.current.put(deadline);
+        let (exchange, term) = self.port.begin(request);
+        self.current.put(term);
         exchange
     }
 }
@@ -210,12 +212,8 @@ where
     F: Future + Send + 'static,
 {
     fn execute(&self, future: F) {
-        let bounded = self.current.take().filter(|deadline| deadline.instant() < base::Nanos::MAX);
-        let timer = bounded.map(|deadline| {
-            let cut_at = Deadline::at(deadline.instant() + LATE_AFTER);
-            tokio::time::sleep(cut_at.remaining(self.port.clock.now()).into())
-        });
-        self.supervisor.start(StreamTask { future, timer, port: Arc::clone(&self.port) });
+        let term = self.current.take().filter(|term| term.deadline.instant() < base::Nanos::MAX);
+        self.supervisor.start(StreamTask { future, timer: None, term, port: Arc::clone(&self.port) });
     }
 }
 
@@ -225,8 +223,10 @@ pin_project! {
     struct StreamTask<F> {
         #[pin]
         future: F,
+        // Set when a response waits for its peer, which few do. Before there is one, the exchange's own timer ends it.
         #[pin]
         timer: Option<Sleep>,
+        term: Option<Term>,
         port: Arc<Port>,
     }
 }
@@ -235,10 +235,16 @@ impl<F: Future> Future for StreamTask<F> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let this = self.project();
+        let mut this = self.project();
         // The stream first: at the deadline it still has its own refusal to send.
         if this.future.poll(cx).is_ready() {
             return Poll::Ready(());
+        }
+        if this.timer.is_none()
+            && let Some(term) = this.term.as_ref().filter(|term| term.progress.is_answered())
+        {
+            let cut_at = Deadline::at(term.deadline.instant() + LATE_AFTER);
+            this.timer.set(Some(tokio::time::sleep(cut_at.remaining(this.port.clock.now()).into())));
         }
         match this.timer.as_pin_mut().map(|timer| timer.poll(cx)) {
             Some(Poll::Ready(())) => {

@@ -8,7 +8,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicU8, Ordering},
+        atomic::{AtomicBool, AtomicU8, Ordering},
     },
     task::{Context, Poll, ready},
 };
@@ -16,7 +16,7 @@ use std::{
 use base::{
     Clock, Deadline, Nanos, Phase, Reason, Refusal, headers, ids::IdSource, timeout, trace::TraceContext,
 };
-use http::{HeaderMap, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderName, Request, Response, StatusCode, header};
 use http_body::{Body as _, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tokio::time::Sleep;
@@ -37,20 +37,49 @@ const QUIESCE_RETRY_AFTER: Nanos = Nanos::from_millis(1_000);
 /// Longest W3C `tracestate` that is passed on; a longer one is dropped, as the recommendation allows.
 const TRACESTATE_BYTES_MAX: usize = 512;
 
+// The header map would parse a name that it is given as text, every time.
+static GRPC_STATUS: HeaderName = Status::GRPC_STATUS;
+static GRPC_TIMEOUT: HeaderName = HeaderName::from_static(headers::GRPC_TIMEOUT);
+static TRACEPARENT: HeaderName = HeaderName::from_static(headers::TRACEPARENT);
+static TRACESTATE: HeaderName = HeaderName::from_static(headers::TRACESTATE);
+
 /// Where a running request is; read when its deadline passes.
 #[derive(Clone, Debug, Default)]
-pub struct Progress(Arc<AtomicU8>);
+pub struct Progress(Arc<Position>);
+
+#[derive(Debug, Default)]
+struct Position {
+    phase: AtomicU8,
+    answered: AtomicBool,
+}
 
 impl Progress {
     /// Notes that the request is now in `phase`.
     pub fn enter(&self, phase: Phase) {
-        self.0.store(phase.index() as u8, Ordering::Relaxed);
+        self.0.phase.store(phase.index() as u8, Ordering::Relaxed);
     }
 
     /// The phase noted last.
     pub fn phase(&self) -> Phase {
-        Phase::ALL.get(usize::from(self.0.load(Ordering::Relaxed))).copied().unwrap_or(Phase::Ingress)
+        Phase::ALL.get(usize::from(self.0.phase.load(Ordering::Relaxed))).copied().unwrap_or(Phase::Ingress)
     }
+
+    fn answer(&self) {
+        self.0.answered.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the exchange has handed over its response head, and so no longer watches its deadline itself.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.0.answered.load(Ordering::Relaxed)
+    }
+}
+
+/// The bound of an exchange, for whoever must cut it.
+pub struct Term {
+    /// When it must have ended.
+    pub deadline: Deadline,
+    /// Where it is.
+    pub progress: Progress,
 }
 
 /// What the shell established when a request's head arrived. In the extensions of every request.
@@ -87,8 +116,8 @@ pub struct Port {
 }
 
 impl Port {
-    /// Begins an exchange. The second value is its deadline, for whoever must cut it.
-    pub fn begin<B>(self: &Arc<Self>, request: Request<B>) -> (Exchange, Deadline)
+    /// Begins an exchange.
+    pub fn begin<B>(self: &Arc<Self>, request: Request<B>) -> (Exchange, Term)
     where
         B: http_body::Body<Data = bytes::Bytes> + Send + Unpin + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -125,7 +154,8 @@ impl Port {
                 Answer::Refused(Some(render::response(&refusal, face)))
             }
         };
-        (Exchange { state, face, progress, account: Some(account) }, deadline)
+        let term = Term { deadline, progress: progress.clone() };
+        (Exchange { state, face, progress, account: Some(account) }, term)
     }
 
     /// Checks the head, then hands the request to its handler.
@@ -167,7 +197,7 @@ impl Port {
 
     /// The time that the caller grants, clamped; the default when it names none.
     fn time_limit<B>(&self, request: &Request<B>) -> Result<Nanos, Refusal> {
-        let mut values = request.headers().get_all(headers::GRPC_TIMEOUT).iter();
+        let mut values = request.headers().get_all(&GRPC_TIMEOUT).iter();
         let asked = match (values.next(), values.next()) {
             (None, _) => None,
             (Some(value), None) => Some(timeout::parse(value.as_bytes()).map_err(malformed_timeout)?),
@@ -192,12 +222,12 @@ fn malformed_timeout(error: timeout::MalformedTimeout) -> Refusal {
 
 /// The caller's trace position, if it sent a well-formed one, and its vendor state.
 fn remote_trace(head: &HeaderMap) -> (Option<TraceContext>, String) {
-    let mut parents = head.get_all(headers::TRACEPARENT).iter();
+    let mut parents = head.get_all(&TRACEPARENT).iter();
     let parent = match (parents.next(), parents.next()) {
         (Some(value), None) => value.to_str().ok().and_then(TraceContext::parse),
         _ => None,
     };
-    let state = parent.and_then(|_| head.get(headers::TRACESTATE)).and_then(|value| value.to_str().ok());
+    let state = parent.and_then(|_| head.get(&TRACESTATE)).and_then(|value| value.to_str().ok());
     (parent, state.filter(|state| state.len() <= TRACESTATE_BYTES_MAX).unwrap_or_default().to_owned())
 }
 
@@ -223,7 +253,7 @@ impl Account {
 
     /// Reads the outcome off a response head, or off trailers. A success may still be overruled by its trailers.
     fn note(&mut self, head: &HeaderMap, http: Option<StatusCode>) {
-        let grpc = head.get("grpc-status").map(|status| status.as_bytes() == b"0");
+        let grpc = head.get(&GRPC_STATUS).map(|status| status.as_bytes() == b"0");
         let failed = grpc == Some(false) || http.is_some_and(|status| status.as_u16() >= 400);
         if failed {
             let text = |name| head.get(name).and_then(|value| value.to_str().ok());
@@ -313,6 +343,7 @@ impl Future for Exchange {
         let Some(mut account) = this.account.take() else {
             return Poll::Pending; // Polled after its end, which hyper does not do.
         };
+        this.progress.answer();
         account.note(response.headers(), Some(response.status()));
         let (head, inner) = response.into_parts();
         if inner.is_end_stream() {
@@ -323,7 +354,7 @@ impl Future for Exchange {
 }
 
 fn succeeded(response: &Response<Body>) -> bool {
-    response.status().is_success() && response.headers().get("grpc-status").is_none_or(|status| status == "0")
+    response.status().is_success() && response.headers().get(&GRPC_STATUS).is_none_or(|status| status == "0")
 }
 
 pin_project! {

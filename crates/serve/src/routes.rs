@@ -109,6 +109,11 @@ impl Routes {
         self
     }
 
+    /// Whether there is a router for requests that are not gRPC.
+    pub fn has_http(&self) -> bool {
+        self.http.is_some()
+    }
+
     /// Full names of the gRPC services, in the order they were added.
     pub fn names(&self) -> Vec<&'static str> {
         self.grpc.iter().map(|route| route.name).collect()

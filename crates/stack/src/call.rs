@@ -10,7 +10,9 @@ use base::{Clock, Deadline, Nanos};
 use bytes::Bytes;
 use control::budget::{self, Skip};
 use http::{
-    HeaderValue, Request, Response, Uri, Version, header::CONTENT_TYPE, uri::PathAndQuery, uri::Scheme,
+    Extensions, HeaderValue, Request, Response, Uri, Version,
+    header::CONTENT_TYPE,
+    uri::{PathAndQuery, Scheme},
 };
 use http_body::Body;
 
@@ -87,6 +89,8 @@ pub(crate) struct Begun {
     terms: Terms,
     remaining: Nanos,
     progress: Progress,
+    /// The request's, emptied, for the response: their map is allocated once a call.
+    extensions: Extensions,
 }
 
 /// Begins a call, and sends it if there is a connection. Done here rather than in the future, which stays small: a
@@ -119,34 +123,44 @@ where
     let payload = upload::look(body).map_err(|error| request_body(&*error))?;
     let outgoing = Outgoing::new(payload, &template);
     let progress = exchange::begin(link, template, outgoing, &terms)?;
-    Ok(Begun { ticket, terms, remaining, progress })
+    let mut extensions = head.extensions;
+    extensions.clear();
+    Ok(Begun { ticket, terms, remaining, progress, extensions })
 }
 
 /// Brings a call to its response head, within its time.
 pub(crate) async fn finish(link: Arc<Inner>, begun: Begun) -> Result<Response<LinkBody>, Infallible> {
-    let Begun { ticket, terms, remaining, progress } = begun;
+    let Begun { ticket, terms, remaining, progress, extensions } = begun;
     let outcome = tokio::select! {
         biased; // The deadline first: an answer that comes with it is late, and both sides must agree on that.
         () = tokio::time::sleep(remaining.into()) => Err(Made::deadline()),
         outcome = exchange::finish(&link, progress, &terms) => outcome,
     };
     Ok(match outcome {
-        Ok(answer) => respond(&link, answer, terms.expiry(), ticket),
+        Ok(answer) => respond(&link, answer, extensions, terms.expiry(), ticket),
         Err(made) => refuse(&link.shared, &made),
     })
 }
 
 /// Turns a response head into what the caller sees.
-fn respond(link: &Inner, answer: Answer, expiry: Deadline, ticket: Ticket) -> Response<LinkBody> {
+fn respond(
+    link: &Inner,
+    answer: Answer,
+    mut extensions: Extensions,
+    expiry: Deadline,
+    ticket: Ticket,
+) -> Response<LinkBody> {
     link.prove(answer.generation);
     let (mut parts, stream) = answer.response.into_parts();
-    let expired = expiry.expired(link.shared.clock.now());
+    let expired = || expiry.expired(link.shared.clock.now());
     let mut response = match tidy::head(&mut parts, stream.is_end_stream(), expired) {
         Head::Messages => Response::from_parts(parts, LinkBody::new(stream, answer.upload, expiry, ticket)),
         Head::Final => Response::from_parts(parts, LinkBody::empty()),
         Head::Replaced(made) => refuse(&link.shared, &made),
     };
-    response.extensions_mut().insert(answer.timing);
+    extensions.insert(answer.timing);
+    extensions.extend(std::mem::take(response.extensions_mut()));
+    *response.extensions_mut() = extensions;
     response
 }
 

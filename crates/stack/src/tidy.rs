@@ -29,8 +29,8 @@ pub(crate) enum Head {
     Replaced(Made),
 }
 
-/// Checks a head. `ended`: nothing follows it. `expired`: the call's own time is up.
-pub(crate) fn head(parts: &mut response::Parts, ended: bool, expired: bool) -> Head {
+/// Checks a head. `ended`: nothing follows it. `expired`: whether the call's own time is up, which is rarely asked.
+pub(crate) fn head(parts: &mut response::Parts, ended: bool, expired: impl FnOnce() -> bool) -> Head {
     let headers = &mut parts.headers;
     headers.remove(&FAILURE);
     match status(headers) {
@@ -55,7 +55,7 @@ pub(crate) fn head(parts: &mut response::Parts, ended: bool, expired: bool) -> H
             tidy_texts(headers);
             Head::Final
         }
-        Sent::Cancelled if expired => Head::Replaced(Made::deadline()),
+        Sent::Cancelled if expired() => Head::Replaced(Made::deadline()),
         Sent::Cancelled => {
             tidy_texts(headers);
             Head::Final

@@ -311,7 +311,9 @@ fn statistics_tell_every_outcome_and_the_load_of_its_dependency_alone() {
     let mut short = rig.begin(Dependency::Profile, rig.bounded("short", MS));
     rig.advance(MS);
     assert_eq!(code(&short.look().expect("due")), Code::DeadlineExceeded);
-    drop(rig.begin(Dependency::Profile, rig.caller("leaver")));
+    for id in ["leaver-1", "leaver-2"] {
+        drop(rig.begin(Dependency::Profile, rig.caller(id)));
+    }
     let _held: Vec<Call> =
         (0..4).map(|at| rig.begin(Dependency::Profile, rig.caller(&format!("held-{at}")))).collect();
     assert_eq!(code(&rig.at_once(Dependency::Profile, rig.caller("full"))), Code::ResourceExhausted);
@@ -328,10 +330,10 @@ fn statistics_tell_every_outcome_and_the_load_of_its_dependency_alone() {
         ..DependencyStats::default()
     };
     let profile = DependencyStats {
-        calls: 9,
+        calls: 10,
         ok: 2,
         overloaded: 1,
-        cancelled: 1,
+        cancelled: 2,
         expired: 1,
         in_service: 2,
         queued: 2,
@@ -347,7 +349,8 @@ fn statistics_tell_every_outcome_and_the_load_of_its_dependency_alone() {
 #[test]
 fn a_reset_leaves_a_clean_slate() {
     let panel = Panel::new();
-    let fresh = panel.state().0;
+    let fresh = panel.stats();
+    panel.serve(&["ok"]);
     panel.set_phase("slowdown").expect("a phase");
     panel.set_capacity("profile", 9, 9).expect("a capacity");
     panel.inject(Some(rule(Effect::Refuse(true)))).expect("a rule");

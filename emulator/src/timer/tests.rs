@@ -1,5 +1,7 @@
 //! Tests of the timer: with a clock moved by hand, and once against the kernel.
 
+use std::time::Duration;
+
 use base::clock::MonotonicClock;
 use tokio::sync::oneshot;
 
@@ -97,6 +99,12 @@ async fn the_kernel_wakes_in_time_and_the_task_ends_with_the_last_handle() {
             () = alarms.until(at) => assert!(clock.now() >= at),
         }
     }
+    // The kernel is armed for the first; for the others when it wakes.
+    let now = clock.now();
+    let (first, second, third) =
+        (alarms.until(now + MS), alarms.until(now + MS + MS), alarms.until(now + MS + MS));
+    let all = async { tokio::join!(first, second, third) };
+    tokio::time::timeout(Duration::from_secs(60), all).await.expect("nobody is forgotten");
     assert!(alarms.lateness_p99().is_some());
     drop(alarms);
     // Closed when the task's future is gone.

@@ -7,6 +7,8 @@ use tokio::{
     net::TcpStream,
 };
 
+use super::talk::soon;
+
 /// A frame type of RFC 9113 section 6.
 pub(crate) const HEADERS: u8 = 1;
 pub(crate) const RST_STREAM: u8 = 3;
@@ -75,11 +77,11 @@ impl Raw {
     /// The next frame, or nothing once the other side has closed.
     pub(crate) async fn next(&mut self) -> Option<Frame> {
         let mut head = [0; 9];
-        self.0.read_exact(&mut head).await.ok()?;
+        soon(self.0.read_exact(&mut head)).await.ok()?;
         let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
         let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]) & 0x7fff_ffff;
         let mut payload = vec![0; length as usize];
-        self.0.read_exact(&mut payload).await.ok()?;
+        soon(self.0.read_exact(&mut payload)).await.ok()?;
         Some(Frame { kind: head[3], flags: head[4], stream, payload })
     }
 

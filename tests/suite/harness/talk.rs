@@ -16,6 +16,19 @@ use tokio::{
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
+/// Longest that anything here is waited for: a test that meets a fault fails, and does not hang.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// Waits for what must come soon.
+#[track_caller]
+pub(crate) fn soon<T>(future: impl Future<Output = T>) -> impl Future<Output = T> {
+    let waiter = std::panic::Location::caller();
+    async move {
+        let result = tokio::time::timeout(PATIENCE, future).await;
+        result.unwrap_or_else(|_| panic!("{waiter}: waited in vain"))
+    }
+}
+
 /// Path of the home page's gRPC face.
 pub(crate) const GET_HOME: &str = "/mercury.home.v2.HomeService/GetHome";
 
@@ -116,14 +129,15 @@ impl Http1 {
     }
 
     pub(crate) async fn send(&mut self, request: Request<Full<Bytes>>) -> Answer {
-        let (head, body) = self.sender.send_request(request).await.expect("an answer").into_parts();
-        let body = body.collect().await.expect("a whole body").to_bytes();
+        let answer = soon(self.sender.send_request(request)).await.expect("an answer");
+        let (head, body) = answer.into_parts();
+        let body = soon(body.collect()).await.expect("a whole body").to_bytes();
         Answer { status: head.status, head: head.headers, body }
     }
 
     /// Ends when the other side has closed the connection.
     pub(crate) async fn closed(self) {
-        self.driver.await.expect("the driver does not panic");
+        soon(self.driver).await.expect("the driver does not panic");
     }
 }
 
@@ -165,6 +179,10 @@ impl Http2 {
 
 /// Reads an answer to its end.
 pub(crate) async fn told(response: h2::client::ResponseFuture) -> Result<Told, h2::Error> {
+    soon(read(response)).await
+}
+
+async fn read(response: h2::client::ResponseFuture) -> Result<Told, h2::Error> {
     let (parts, mut body) = response.await?.into_parts();
     let mut head = parts.headers;
     let mut bytes = Vec::new();
@@ -203,7 +221,7 @@ pub(crate) async fn raw(at: SocketAddr, bytes: &[u8]) -> String {
     stream.write_all(bytes).await.expect("written");
     let mut answer = Vec::new();
     // A reset after the answer is the other side's way of saying that it reads no more.
-    let _ = stream.read_to_end(&mut answer).await;
+    let _ = soon(stream.read_to_end(&mut answer)).await;
     String::from_utf8_lossy(&answer).into_owned()
 }
 

@@ -3,6 +3,8 @@
 //!
 //! The seven leaves are the same canned tonic servers on either side, so what is compared is the path from the caller to
 //! the leaves. The suite keeps exposures in memory here: a disk is not what a bare fan-out could be compared with.
+//!
+//! For a profiler, `--only suite` or `--only bare` runs one side alone, and `--rounds N` sets how long.
 
 mod bare;
 mod leaf;
@@ -34,10 +36,16 @@ const IDENTITY: [(&str, &str); 4] = [
 
 fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(compare());
+    let rounds = argument("--rounds").map_or(ROUNDS, |text| text.parse().expect("--rounds takes a number"));
+    runtime.block_on(compare(rounds.max(1), argument("--only").as_deref()));
 }
 
-async fn compare() {
+/// The value behind `name` on the command line. Cargo adds arguments of its own, which are nobody's business here.
+fn argument(name: &str) -> Option<String> {
+    std::env::args().skip_while(|argument| argument != name).nth(1)
+}
+
+async fn compare(rounds: usize, only: Option<&str>) {
     let replies = leaf::Replies::capture().await;
     let leaves = leaf::serve(replies).await;
     let suite = suite::start(leaves).await;
@@ -46,8 +54,17 @@ async fn compare() {
     let (mut ours, mut theirs) = (client(suite.home).await, client(bare).await);
     round(&mut ours).await;
     round(&mut theirs).await;
-    let mut pairs = Vec::with_capacity(ROUNDS);
-    for number in 0..ROUNDS {
+    if let Some(side) = only {
+        let alone = if side == "bare" { &mut theirs } else { &mut ours };
+        let mut costs = Vec::with_capacity(rounds);
+        for _ in 0..rounds {
+            costs.push(round(alone).await);
+        }
+        println!("{side} alone: {:.0} us", median(costs.into_iter()));
+        return;
+    }
+    let mut pairs = Vec::with_capacity(rounds);
+    for number in 0..rounds {
         // Whoever goes second finds warmer caches, so they take turns.
         let pair = if number % 2 == 0 {
             let ours = round(&mut ours).await;
@@ -60,7 +77,7 @@ async fn compare() {
     }
     let ratio = median(pairs.iter().map(|(ours, theirs)| ours / theirs));
     let (ours, theirs) = (median(pairs.iter().map(|pair| pair.0)), median(pairs.iter().map(|pair| pair.1)));
-    println!("home path, CPU of all hops per request, median of {ROUNDS} alternating rounds of {ROUND}:");
+    println!("home path, CPU of all hops per request, median of {rounds} alternating rounds of {ROUND}:");
     println!("  suite       {ours:.0} us");
     println!("  bare tonic  {theirs:.0} us");
     println!("  ratio       {ratio:.3} (goal: at most {GOAL})");

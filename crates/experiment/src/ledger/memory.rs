@@ -1,14 +1,26 @@
 //! Memory: a ledger that lasts as long as the process. Tests under paused time use it, since paused time does not wait
 //! for the thread that SQLite works on.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use uuid::Uuid;
 
 use super::{Ledger, Stored, WriteError};
 use crate::decide::Exposure;
 
 /// A ledger in memory. Clones share the rows, so that a test keeps a view of what a service recorded.
 #[derive(Clone, Debug, Default)]
-pub struct MemoryLedger(Arc<Mutex<Vec<Exposure>>>);
+pub struct MemoryLedger(Arc<Mutex<Rows>>);
+
+/// The rows in the order they were committed, and where each event id is among them.
+#[derive(Debug, Default)]
+struct Rows {
+    kept: Vec<Exposure>,
+    places: HashMap<Uuid, usize>,
+}
 
 impl MemoryLedger {
     /// An empty ledger.
@@ -18,14 +30,15 @@ impl MemoryLedger {
 
     /// The rows, in the order they were committed.
     pub fn rows(&self) -> Vec<Exposure> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).kept.clone()
     }
 
     fn write(&self, rows: &[&Exposure]) -> Vec<Stored> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let stored = rows.iter().map(|row| match kept.iter().find(|other| other.event_id == row.event_id) {
-            Some(other) => Stored { body: other.body, fresh: false },
-            None => {
+        let Rows { kept, places } = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let stored = rows.iter().map(|row| match places.entry(row.event_id) {
+            Entry::Occupied(place) => Stored { body: kept[*place.get()].body, fresh: false },
+            Entry::Vacant(vacant) => {
+                vacant.insert(kept.len());
                 kept.push((*row).clone());
                 Stored { body: row.body, fresh: true }
             }

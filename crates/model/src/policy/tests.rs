@@ -169,3 +169,22 @@ proptest! {
         prop_assert_eq!(faults.list().len(), expected, "{}", faults);
     }
 }
+
+#[test]
+fn slow_motion_multiplies_every_budget_and_leaves_the_machine_alone() {
+    let (policy, slow) = (Policy::shipped(), Policy::shipped().dilated(5));
+    assert_eq!(slow.objective, policy.objective.times(5));
+    assert_eq!(slow.response_reserve, policy.response_reserve.times(5));
+    assert_eq!(slow.optional_floor, policy.optional_floor.times(5));
+    for name in ServiceName::ALL {
+        let (before, after) = (policy.service(name), slow.service(name));
+        assert_eq!(after.default_timeout, before.default_timeout.times(5));
+        assert_eq!(after.timeout_max, before.timeout_max.times(5));
+        assert_eq!(after.reserve, before.reserve.times(5));
+    }
+    for dependency in Dependency::ALL {
+        assert_eq!(slow.branch(dependency).worst_useful, policy.branch(dependency).worst_useful.times(5));
+    }
+    assert_eq!((slow.drain, slow.limits, slow.exposure), (policy.drain, policy.limits, policy.exposure));
+    assert_eq!(policy.dilated(1), policy);
+}

@@ -120,6 +120,26 @@ fn scaling_staffs_by_the_square_root() {
     assert!(Dependency::ALL.iter().all(|name| tiny.phases()[0].dependency(*name).capacity.servers >= 1));
 }
 
+#[test]
+fn slow_motion_keeps_concurrency_and_multiplies_times() {
+    let scenario = Scenario::shipped();
+    let slow = scenario.dilated(5);
+    let call = crate::draw::Draws::new(1, 1).call(Dependency::Pricing, "FetchPrices", 1, "op", 1);
+    for (before, after) in scenario.phases().iter().zip(slow.phases()) {
+        for name in Dependency::ALL {
+            let (before, after) = (before.dependency(name), after.dependency(name));
+            assert_eq!(after.capacity, before.capacity);
+            for class in WorkloadClass::ALL {
+                let five = before.latency.draw(call, class).times(5);
+                assert!(after.latency.draw(call, class).get().abs_diff(five.get()) <= 5, "rounding apart");
+            }
+            assert_eq!(slow.offered(name), scenario.offered(name));
+        }
+    }
+    assert!((slow.domain_requests_per_s * 5.0 - scenario.domain_requests_per_s).abs() < 1e-6);
+    assert_eq!(scenario.dilated(1), scenario);
+}
+
 proptest! {
     #[test]
     fn a_damaged_scenario_never_panics(at in any::<prop::sample::Index>(), piece in "[\\[\\]=\"#\n{},.x0-9-]{1,3}") {

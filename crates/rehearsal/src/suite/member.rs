@@ -134,6 +134,9 @@ pub(crate) fn arguments(
     flag("--listen", listen.main.clone().into());
     flag("--admin", listen.admin.clone().into());
     flag("--announce", state.announce(member).into());
+    if options.dilate > 1 {
+        flag("--dilate", options.dilate.to_string().into());
+    }
     match member {
         Member::Emulator => {
             flag("--control", listen.control.clone().into());

@@ -47,6 +47,8 @@ pub struct SuiteOptions {
     pub seed: u64,
     /// Scale of the emulated capacity and key space.
     pub scale: Scale,
+    /// Slow motion: every latency, deadline, reserve and budget times this; 1 is none.
+    pub dilate: u32,
     /// What happens when a member dies.
     pub on_child_exit: OnChildExit,
     /// Begin with an empty exposure ledger. Otherwise that of an earlier suite in the same directory goes on: an operation
@@ -69,6 +71,7 @@ impl SuiteOptions {
             scenario: None,
             seed: 1,
             scale: Scale::ONE,
+            dilate: 1,
             on_child_exit: OnChildExit::Keep,
             fresh_ledger: false,
             log_filter: None,

@@ -1,7 +1,9 @@
 //! Tests of faults: each effect on the answer, on the servers and on the account; and whom a rule hits.
 
-use http_body::Body as _;
-use http_body_util::BodyExt as _;
+use bytes::Bytes;
+use http::HeaderMap;
+use http_body::{Body as _, Frame};
+use http_body_util::{BodyExt as _, Full, StreamBody};
 use model::{draw::Share, fault::FaultRule};
 use tonic::{body::Body, metadata::GRPC_CONTENT_TYPE};
 
@@ -13,9 +15,12 @@ use crate::{
 
 const PRICING: Dependency = Dependency::Pricing;
 
-/// What the layer around the generated servers makes of a response.
-fn leave(response: Response<Timing>) -> http::Response<Body> {
-    let body = Body::new(http_body_util::Full::new(bytes::Bytes::from_static(b"message")));
+fn full() -> Full<Bytes> {
+    Full::new(Bytes::from_static(b"message"))
+}
+
+/// What the layer around the generated servers makes of a response that would have this body.
+fn leave(response: Response<Timing>, body: Body) -> http::Response<Body> {
     let (_, _, extensions) = response.into_parts();
     let mut leaving = http::Response::new(body);
     leaving.headers_mut().insert("content-type", GRPC_CONTENT_TYPE);
@@ -25,7 +30,7 @@ fn leave(response: Response<Timing>) -> http::Response<Body> {
 
 /// The answer of a call that is due, as it leaves the process.
 fn left(call: &mut Call) -> http::Response<Body> {
-    leave(call.look().expect("due").expect("a head"))
+    leave(call.look().expect("due").expect("a head"), Body::new(full()))
 }
 
 #[test]
@@ -168,17 +173,48 @@ fn a_slow_body_has_its_head_at_once_and_its_message_later() {
 #[test]
 fn a_slow_body_ends_with_its_deadline_and_without_its_message() {
     let rig = Rig::new();
-    rig.inject(PRICING, FaultEffect::SlowBody(ms(30)));
+    rig.inject(PRICING, FaultEffect::SlowBody(ms(300)));
     let mut call = rig.begin(PRICING, rig.bounded("op", ms(50)));
     rig.advance(SERVICE);
     let mut body = ByHand::new(left(&mut call).into_body().collect());
     assert!(body.look().is_none());
-    rig.advance(ms(30));
+    rig.advance(ms(30) - NANO);
+    assert!(body.look().is_none());
+    rig.advance(NANO);
     let body = body.look().expect("due").expect("trailers");
     assert_eq!(body.trailers().expect("a status")["grpc-status"], "4");
     assert!(body.to_bytes().is_empty());
     assert_eq!(rig.entry("op"), Told::new("deadline", 0, 20).by("slow_body"));
     rig.assert_idle();
+}
+
+#[test]
+fn a_slow_body_has_ended_with_its_last_frame_however_that_is_told() {
+    let trailers = async { Some(Ok(HeaderMap::new())) };
+    let frames = [Ok::<_, Status>(Frame::data(Bytes::from_static(b"message")))];
+    let bodies = [
+        // By the frame itself, which says that none follows.
+        (Body::new(full()), 1),
+        // By trailers.
+        (Body::new(full().with_trailers(trailers)), 2),
+        // By the lack of another frame.
+        (Body::new(StreamBody::new(futures_util::stream::iter(frames))), 2),
+    ];
+    for (number, (body, looks)) in bodies.into_iter().enumerate() {
+        let rig = Rig::new();
+        rig.inject(PRICING, FaultEffect::SlowBody(ms(30)));
+        let mut call = rig.begin(PRICING, rig.bounded("op", ms(500)));
+        rig.advance(SERVICE);
+        let mut body = leave(call.look().expect("due").expect("a head"), body).into_body();
+        rig.advance(ms(30));
+        for look in 0..looks {
+            assert!(rig.is_open("op"), "body {number} before look {look}");
+            let frame = ByHand::new(body.frame()).look().expect("at once");
+            assert!(frame.is_none_or(|frame| frame.is_ok()));
+        }
+        assert_eq!(rig.entry("op"), Told::new("ok", 0, 20).by("slow_body"), "body {number}");
+        rig.assert_idle();
+    }
 }
 
 #[test]
