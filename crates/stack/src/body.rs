@@ -9,7 +9,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use base::{Deadline, Nanos};
+use base::Deadline;
 use bytes::Bytes;
 use h2::RecvStream;
 use http::HeaderMap;
@@ -77,7 +77,7 @@ impl Live {
             }
         }
         if let Poll::Ready(next) = self.poll_stream(cx) {
-            return Poll::Ready(next.map_err(|ended| self.end(ended, now)));
+            return Poll::Ready(next.map_err(|ended| self.end(ended)));
         }
         let timer =
             self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(self.expiry.remaining(now).into())));
@@ -108,8 +108,8 @@ impl Live {
     }
 
     /// The trailers for a stream that ended.
-    fn end(&mut self, ended: Ended, now: Nanos) -> HeaderMap {
-        let expired = self.expiry.expired(now);
+    fn end(&mut self, ended: Ended) -> HeaderMap {
+        let expired = self.expiry.expired(self.ticket.shared().clock.now());
         match ended {
             Ended::Trailers(mut trailers) => {
                 let made = tidy::trailers(&mut trailers, self.framing.at_boundary(), expired);
