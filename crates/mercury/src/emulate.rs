@@ -157,7 +157,7 @@ pub(crate) struct EffectArgs {
 /// Where the control port is.
 #[derive(Debug, clap::Args)]
 pub(crate) struct At {
-    /// The control port [default: the one in <state-dir>/endpoints.json, else 127.0.0.1:50052].
+    /// The control port [default: the one in `endpoints.json`, else 127.0.0.1:50052].
     #[arg(long, value_name = "HOST:PORT")]
     control: Option<String>,
     /// Where `mercury up` keeps its endpoints.

@@ -31,7 +31,7 @@ pub(crate) enum Output {
 /// Arguments of `mercury load`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The home port [default: the one in <state-dir>/endpoints.json, else 127.0.0.1:8080].
+    /// The home port [default: the one in `endpoints.json`, else 127.0.0.1:8080].
     #[arg(long, value_name = "HOST:PORT")]
     target: Option<String>,
     /// Where `mercury up` keeps its endpoints.

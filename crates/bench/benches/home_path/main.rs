@@ -4,7 +4,8 @@
 //! The seven leaves are the same canned tonic servers on either side, so what is compared is the path from the caller to
 //! the leaves. The suite keeps exposures in memory here: a disk is not what a bare fan-out could be compared with.
 //!
-//! For a profiler, `--only suite` or `--only bare` runs one side alone, and `--rounds N` sets how long.
+//! For a profiler, `--only suite` or `--only bare` runs one side alone, `--rounds N` sets how long, and `--concurrency 1`
+//! keeps a slowed-down request within its deadline.
 
 mod bare;
 mod leaf;
@@ -36,8 +37,10 @@ const IDENTITY: [(&str, &str); 4] = [
 
 fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let rounds = argument("--rounds").map_or(ROUNDS, |text| text.parse().expect("--rounds takes a number"));
-    runtime.block_on(compare(rounds.max(1), argument("--only").as_deref()));
+    let number =
+        |name, default: usize| argument(name).map_or(default, |text| text.parse().expect("a number")).max(1);
+    let (rounds, concurrency) = (number("--rounds", ROUNDS), number("--concurrency", CONCURRENCY));
+    runtime.block_on(compare(rounds, concurrency, argument("--only").as_deref()));
 }
 
 /// The value behind `name` on the command line. Cargo adds arguments of its own, which are nobody's business here.
@@ -45,20 +48,20 @@ fn argument(name: &str) -> Option<String> {
     std::env::args().skip_while(|argument| argument != name).nth(1)
 }
 
-async fn compare(rounds: usize, only: Option<&str>) {
+async fn compare(rounds: usize, concurrency: usize, only: Option<&str>) {
     let replies = leaf::Replies::capture().await;
     let leaves = leaf::serve(replies).await;
     let suite = suite::start(leaves).await;
     let payloads = suite.capture().await;
     let bare = bare::start(leaves, payloads).await;
     let (mut ours, mut theirs) = (client(suite.home).await, client(bare).await);
-    round(&mut ours).await;
-    round(&mut theirs).await;
+    round(&mut ours, concurrency).await;
+    round(&mut theirs, concurrency).await;
     if let Some(side) = only {
         let alone = if side == "bare" { &mut theirs } else { &mut ours };
         let mut costs = Vec::with_capacity(rounds);
         for _ in 0..rounds {
-            costs.push(round(alone).await);
+            costs.push(round(alone, concurrency).await);
         }
         println!("{side} alone: {:.0} us", median(costs.into_iter()));
         return;
@@ -67,11 +70,11 @@ async fn compare(rounds: usize, only: Option<&str>) {
     for number in 0..rounds {
         // Whoever goes second finds warmer caches, so they take turns.
         let pair = if number % 2 == 0 {
-            let ours = round(&mut ours).await;
-            (ours, round(&mut theirs).await)
+            let ours = round(&mut ours, concurrency).await;
+            (ours, round(&mut theirs, concurrency).await)
         } else {
-            let theirs = round(&mut theirs).await;
-            (round(&mut ours).await, theirs)
+            let theirs = round(&mut theirs, concurrency).await;
+            (round(&mut ours, concurrency).await, theirs)
         };
         pairs.push(pair);
     }
@@ -88,7 +91,7 @@ async fn client(at: SocketAddr) -> HomeServiceClient<Channel> {
 }
 
 /// CPU of this process per request, in microseconds.
-async fn round(client: &mut HomeServiceClient<Channel>) -> f64 {
+async fn round(client: &mut HomeServiceClient<Channel>, concurrency: usize) -> f64 {
     let before = clock::process_cpu();
     let calls = (0..ROUND).map(|_| {
         let mut client = client.clone();
@@ -97,7 +100,7 @@ async fn round(client: &mut HomeServiceClient<Channel>) -> f64 {
             assert!(page.core_complete, "both sides serve whole pages");
         }
     });
-    futures_util::stream::iter(calls).buffer_unordered(CONCURRENCY).collect::<Vec<()>>().await;
+    futures_util::stream::iter(calls).buffer_unordered(concurrency).collect::<Vec<()>>().await;
     clock::process_cpu().saturating_sub(before).get() as f64 / 1e3 / ROUND as f64
 }
 
