@@ -130,7 +130,9 @@ fn label(head: &mut HeaderMap, context: &CallContext, generation: u64, served: O
     head.insert(header::CACHE_CONTROL, HeaderValue::from_static("private, no-store"));
     head.insert(headers::POLICY_GENERATION, HeaderValue::from(generation));
     let mut put = |name: &'static str, text: &str| {
-        if let Ok(value) = HeaderValue::from_str(text) {
+        if let Ok(mut value) = HeaderValue::from_str(text) {
+            // No other answer has the same, so it has no place in HPACK's tables.
+            value.set_sensitive(true);
             head.insert(name, value);
         }
     };

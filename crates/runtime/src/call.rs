@@ -46,15 +46,14 @@ const HEADERS: usize = 14;
 pub fn outbound<M>(context: &CallContext, reserve: Nanos, message: M) -> Request<M> {
     let mut head = HeaderMap::with_capacity(HEADERS);
     let identity = &context.identity;
-    let values: [(&HeaderName, &dyn fmt::Display); 6] = [
-        (&names::TENANT, &identity.tenant),
+    put(&mut head, Repeats::Often, [(&names::TENANT, &identity.tenant), (&names::REGION, &identity.region)]);
+    let own: [(&HeaderName, &dyn fmt::Display); 4] = [
         (&names::SUBJECT, &identity.subject),
-        (&names::REGION, &identity.region),
         (&names::REQUEST_ID, &context.request_id),
         (&names::TRACEPARENT, &context.trace),
         (&names::BUDGET_TRAIL, &Trail(&context.budget_trail)),
     ];
-    put(&mut head, values);
+    put(&mut head, Repeats::Hardly, own);
     head.insert(&names::CLASS, HeaderValue::from_static(identity.class.as_str()));
     if context.attempt > 1 {
         head.insert(&names::ATTEMPT, HeaderValue::from(context.attempt));
@@ -63,7 +62,7 @@ pub fn outbound<M>(context: &CallContext, reserve: Nanos, message: M) -> Request
         head.insert(&names::ORIGIN, HeaderValue::from_static(context.origin.as_str()));
     }
     if !context.tracestate.is_empty() {
-        put(&mut head, [(&names::TRACESTATE, &context.tracestate)]);
+        put(&mut head, Repeats::Hardly, [(&names::TRACESTATE, &context.tracestate)]);
     }
     let mut request = Request::new(message);
     *request.metadata_mut() = MetadataMap::from_headers(head);
@@ -71,9 +70,22 @@ pub fn outbound<M>(context: &CallContext, reserve: Nanos, message: M) -> Request
     request
 }
 
-/// Writes values into one buffer that they then share: one allocation for all of them, on a path that is walked twice a
-/// hop. Each was checked when it entered, so a value that is none can only be vendor state, which is left out.
-fn put<const N: usize>(head: &mut HeaderMap, values: [(&'static HeaderName, &dyn fmt::Display); N]) {
+/// Whether later calls on a connection carry a value again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Repeats {
+    Often,
+    /// Such a value is kept out of HPACK's tables. It would push out those that repeat, and every later value of its name
+    /// would be compared with it.
+    Hardly,
+}
+
+/// Writes values into one buffer that they then share: one allocation for all of them. Each was checked when it entered,
+/// so a value that is none can only be vendor state, which is left out.
+fn put<const N: usize>(
+    head: &mut HeaderMap,
+    repeats: Repeats,
+    values: [(&'static HeaderName, &dyn fmt::Display); N],
+) {
     let mut text = String::with_capacity(VALUES_BYTES);
     let ends = values.map(|(name, value)| {
         let _ = write!(text, "{value}"); // Writing to a String cannot fail.
@@ -82,7 +94,8 @@ fn put<const N: usize>(head: &mut HeaderMap, values: [(&'static HeaderName, &dyn
     let text = Bytes::from(text);
     let mut start = 0;
     for (name, end) in ends {
-        if let Ok(value) = HeaderValue::from_maybe_shared(text.slice(start..end)) {
+        if let Ok(mut value) = HeaderValue::from_maybe_shared(text.slice(start..end)) {
+            value.set_sensitive(repeats == Repeats::Hardly);
             head.insert(name, value);
         }
         start = end;

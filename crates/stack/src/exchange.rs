@@ -176,7 +176,11 @@ fn open(
         text.ok_or(Skip::Expired)
     });
     match value {
-        Ok(value) => request.headers_mut().insert(&GRPC_TIMEOUT, value),
+        Ok(mut value) => {
+            // No two calls have the same, so it has no place in HPACK's tables.
+            value.set_sensitive(true);
+            request.headers_mut().insert(&GRPC_TIMEOUT, value)
+        }
         Err(reason) => return Err(Blocked::Refused(no_budget(reason))),
     };
     let opened = link.open(request, bodiless)?;
