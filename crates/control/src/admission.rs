@@ -17,7 +17,7 @@
 //! # What is approximation
 //! - *Between classes*, [`Choice::Share`] evens out permits held relative to the ceilings: it is fair by slots at this
 //!   moment, not by time, and a class with long work is served as often as its own permits come back. [`Choice::Oldest`]
-//!   compares the heads of the lines only.
+//!   is one line over all classes, but for those that floors and ceilings hold back.
 //! - *Age* counts from header arrival, order from the offer; they differ when arrivals are offered out of turn, so the
 //!   oldest waiter reported is the oldest of the heads.
 //! - *Expiry* is noticed at dequeue, when the waiter's own timer asks ([`Gate::check`]), when places run out, and in
@@ -362,3 +362,6 @@ impl Gate {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -54,10 +54,10 @@ pub enum Waiting {
 /// Which class goes first when several could use a permit that came back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// The class that holds least of its own ceiling; on a tie, the one whose head waits longest. A class that floods
-    /// the gate gains nothing by it.
+    /// The class that holds least of its own ceiling; on a tie, the one whose head was offered first. A class that
+    /// floods the gate gains nothing by it.
     Share,
-    /// The one whose head waits longest: arrival order across the classes, what a plain semaphore does.
+    /// The one whose head was offered first: one line over all classes, what a plain semaphore does.
     Oldest,
 }
 

@@ -32,6 +32,8 @@ pub(super) struct Waiter {
     pub(super) arrived: Nanos,
     /// First instant at which it can no longer finish.
     pub(super) late_from: Nanos,
+    /// Counts up from waiter to waiter, over all classes.
+    pub(super) turn: u64,
     pub(super) state: State,
     /// Whether it is in a line.
     linked: bool,
@@ -53,12 +55,13 @@ pub(super) struct Lines {
     free: u32,
     ends: [Ends; CLASSES + 1],
     waiting: u32,
+    turns: u64,
 }
 
 impl Lines {
     pub(super) const fn new() -> Self {
         let empty = Ends { head: NONE, tail: NONE, len: 0 };
-        Self { slots: Vec::new(), free: NONE, ends: [empty; CLASSES + 1], waiting: 0 }
+        Self { slots: Vec::new(), free: NONE, ends: [empty; CLASSES + 1], waiting: 0, turns: 0 }
     }
 
     /// Waiters in the lines of all classes.
@@ -96,8 +99,18 @@ impl Lines {
 
     /// Joins the line of its class at the end. The caller has asked [`Lines::exhausted`].
     pub(super) fn enqueue(&mut self, class: WorkloadClass, arrived: Nanos, late_from: Nanos) -> u32 {
-        let waiter =
-            Waiter { class, arrived, late_from, state: State::Queued, linked: false, prev: NONE, next: NONE };
+        let turn = self.turns;
+        self.turns += 1;
+        let waiter = Waiter {
+            class,
+            arrived,
+            late_from,
+            turn,
+            state: State::Queued,
+            linked: false,
+            prev: NONE,
+            next: NONE,
+        };
         let id = if self.free == NONE {
             self.slots.push(waiter);
             (self.slots.len() - 1) as u32

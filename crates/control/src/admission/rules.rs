@@ -77,7 +77,7 @@ impl Gate {
 
     /// Whether one class's head goes before another's.
     fn precedes(&self, (class, id): (WorkloadClass, u32), (other, other_id): (WorkloadClass, u32)) -> bool {
-        let older = self.lines.get(id).arrived < self.lines.get(other_id).arrived;
+        let older = self.lines.get(id).turn < self.lines.get(other_id).turn;
         if self.config.choice() == Choice::Oldest {
             return older;
         }
