@@ -42,7 +42,7 @@ where
     I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     port.metrics.connection_opened();
-    let _closed = scopeguard(Arc::clone(&port));
+    let _closed = Closed(Arc::clone(&port));
     let quiesce = port.lifecycle.quiesce_token().clone();
     let mut io = io;
     let told = tokio::select! {
@@ -67,15 +67,13 @@ where
     }
 }
 
-/// Runs its closure when the connection's task ends in any way.
-fn scopeguard(port: Arc<Port>) -> impl Drop {
-    struct Closed(Arc<Port>);
-    impl Drop for Closed {
-        fn drop(&mut self) {
-            self.0.metrics.connection_closed();
-        }
+/// Counts the connection out, however its task ends.
+struct Closed(Arc<Port>);
+
+impl Drop for Closed {
+    fn drop(&mut self) {
+        self.0.metrics.connection_closed();
     }
-    Closed(port)
 }
 
 /// Reads until the bytes are surely HTTP/2's preface or surely not. Returns what was read.
