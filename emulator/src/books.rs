@@ -97,8 +97,35 @@ pub(crate) struct Entry {
     /// The fault that was applied; empty when none was.
     pub(crate) fault: &'static str,
     pub(crate) arrived: Nanos,
+    /// When nothing worked for it any more.
+    pub(crate) ended: Nanos,
     /// How long after the deadline the work stopped.
     pub(crate) late: Micros,
+}
+
+/// Which entries of the journal are wanted; the default is all of them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Wanted<'a> {
+    /// Only this logical operation.
+    pub(crate) request_id: Option<&'a str>,
+    /// Only logical operations whose id begins so.
+    pub(crate) prefix: &'a str,
+    /// Only this dependency.
+    pub(crate) dependency: Option<Dependency>,
+}
+
+impl<'a> Wanted<'a> {
+    /// Entries of one logical operation.
+    #[cfg(test)]
+    pub(crate) const fn of(request_id: &'a str) -> Self {
+        Self { request_id: Some(request_id), prefix: "", dependency: None }
+    }
+
+    fn has(&self, entry: &Entry) -> bool {
+        self.request_id.is_none_or(|id| *entry.request_id == *id)
+            && entry.request_id.starts_with(self.prefix)
+            && self.dependency.is_none_or(|dependency| entry.dependency == dependency)
+    }
 }
 
 /// Counters of one dependency.
@@ -185,9 +212,9 @@ impl Books {
         self.ended[dependency.index()][outcome.index()]
     }
 
-    /// The newest entries that match, by order of arrival, and how many the journal has dropped.
-    pub(crate) fn journal(&self, limit: usize, request_id: &str) -> (Vec<&Entry>, u64) {
-        let matches = |entry: &&Entry| request_id.is_empty() || &*entry.request_id == request_id;
+    /// The newest entries that are wanted, by order of arrival, and how many the journal has dropped.
+    pub(crate) fn journal(&self, limit: usize, wanted: &Wanted<'_>) -> (Vec<&Entry>, u64) {
+        let matches = |entry: &&Entry| wanted.has(entry);
         let mut entries: Vec<&Entry> = self.journal.iter().rev().filter(matches).take(limit).collect();
         entries.sort_unstable_by_key(|entry| entry.sequence);
         (entries, self.dropped)
@@ -220,6 +247,7 @@ impl Entry {
             outcome: Outcome::Cancelled,
             fault: "",
             arrived,
+            ended: arrived,
             late: Micros::default(),
         }
     }
@@ -248,21 +276,21 @@ mod tests {
         for number in 0..JOURNAL_MAX + 3 {
             call(&mut books, if number % 2 == 0 { "even" } else { "odd" });
         }
-        let (entries, dropped) = books.journal(usize::MAX, "");
+        let (entries, dropped) = books.journal(usize::MAX, &Wanted::default());
         assert_eq!((entries.len(), dropped), (JOURNAL_MAX, 3));
         assert_eq!(entries[0].sequence, 4);
-        let (odd, _) = books.journal(2, "odd");
+        let (odd, _) = books.journal(2, &Wanted::of("odd"));
         let sequences: Vec<u64> = odd.iter().map(|entry| entry.sequence).collect();
         assert_eq!(sequences, [JOURNAL_MAX as u64, JOURNAL_MAX as u64 + 2], "the newest two, oldest first");
         assert_eq!(books.counts(Dependency::Profile).of(Outcome::Ok), JOURNAL_MAX as u64 + 3);
         books.reset();
-        assert_eq!(books.journal(usize::MAX, "").1, 0);
+        assert_eq!(books.journal(usize::MAX, &Wanted::default()).1, 0);
     }
 
     #[test]
     fn an_entry_stays_small_and_the_room_of_the_journal_does_not_grow() {
-        // With an id of 36 bytes on the heap, a full journal is 1.6 MB.
-        assert!(size_of::<Entry>() <= 112, "{}", size_of::<Entry>());
+        // With an id of 36 bytes on the heap, a full journal is 1.7 MB.
+        assert!(size_of::<Entry>() <= 120, "{}", size_of::<Entry>());
         let mut books = Books::default();
         let room = books.journal.capacity();
         assert_eq!(room, JOURNAL_MAX);
@@ -288,7 +316,7 @@ mod tests {
         let caller = Caller::read(&MetadataMap::new(), &Extensions::new(), Nanos::ZERO);
         books.close(before, &mut Entry::arrived(before.sequence, Dependency::Pricing, caller));
         assert_eq!(books.counts(Dependency::Pricing), Counts::default());
-        assert_eq!(books.journal(9, "").0.len(), 0);
+        assert_eq!(books.journal(9, &Wanted::default()).0.len(), 0);
         assert!(call(&mut books, "x") > before.sequence);
         assert_eq!(books.ended(Dependency::Pricing, Outcome::Cancelled), 1, "metrics know it");
     }

@@ -19,7 +19,7 @@ use wire::emulator::v1::{
 };
 
 use crate::{
-    books::{Entry, JOURNAL_MAX, Outcome},
+    books::{Entry, JOURNAL_MAX, Outcome, Wanted},
     engine::Engine,
 };
 
@@ -116,6 +116,8 @@ fn journal_entry(entry: &Entry) -> JournalEntry {
         fault: entry.fault.to_owned(),
         arrived_monotonic_us: entry.arrived.as_micros(),
         late_us: entry.late.get().into(),
+        arrived_monotonic_ns: entry.arrived.get(),
+        ended_monotonic_ns: entry.ended.get(),
     }
 }
 
@@ -135,6 +137,7 @@ impl Control {
             queued: load.queued,
             servers: load.capacity.servers,
             peak_in_service: load.peak_in_service,
+            not_found: counts.of(Outcome::NotFound),
         }
     }
 }
@@ -199,12 +202,17 @@ impl EmulatorControlService for Control {
         &self,
         request: Request<ListJournalRequest>,
     ) -> Result<Response<ListJournalResponse>, Status> {
-        let ListJournalRequest { limit, request_id } = request.into_inner();
+        let ListJournalRequest { limit, request_id, dependency: name, request_id_prefix } =
+            request.into_inner();
         let limit = if limit == 0 { PAGE_DEFAULT } else { (limit as usize).min(JOURNAL_MAX) };
-        let books = self.0.books();
-        let (entries, dropped) = books.journal(limit, &request_id);
-        let entries = entries.into_iter().map(journal_entry).collect();
-        Ok(Response::new(ListJournalResponse { entries, dropped }))
+        let only = if name.is_empty() { Ok(None) } else { dependency("dependency", &name).map(Some) };
+        answer(only.map(|dependency| {
+            let request_id = Some(&*request_id).filter(|id| !id.is_empty());
+            let books = self.0.books();
+            let wanted = Wanted { request_id, prefix: &request_id_prefix, dependency };
+            let (entries, dropped) = books.journal(limit, &wanted);
+            ListJournalResponse { entries: entries.into_iter().map(journal_entry).collect(), dropped }
+        }))
     }
 
     async fn get_stats(

@@ -341,6 +341,7 @@ impl Drop for Open {
         if !self.settled && self.deadline.expired(now) {
             self.entry.outcome = Outcome::Deadline;
         }
+        self.entry.ended = now;
         self.entry.late = now.saturating_sub(self.deadline.instant()).into();
         let mut books = self.books.lock().unwrap_or_else(PoisonError::into_inner);
         books.close(self.opened, &mut self.entry);

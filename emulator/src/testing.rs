@@ -22,7 +22,7 @@ use tonic::{Code, Response, Status, metadata::MetadataMap};
 use wire::emulator::v1::Timing;
 
 use crate::{
-    books::Counts,
+    books::{Counts, Wanted},
     caller::Caller,
     engine::{Engine, Subject},
     pool::Load,
@@ -244,7 +244,7 @@ impl Rig {
     /// The one journal entry of a request id.
     pub(crate) fn entry(&self, request_id: &str) -> Told {
         let books = self.engine.books();
-        let (entries, _) = books.journal(2, request_id);
+        let (entries, _) = books.journal(2, &Wanted::of(request_id));
         let [entry] = entries[..] else { panic!("expected one entry of {request_id}: {entries:?}") };
         Told {
             outcome: entry.outcome.as_str(),
@@ -257,7 +257,7 @@ impl Rig {
 
     /// Whether a request id has no entry, since its call goes on.
     pub(crate) fn is_open(&self, request_id: &str) -> bool {
-        self.engine.books().journal(1, request_id).0.is_empty()
+        self.engine.books().journal(1, &Wanted::of(request_id)).0.is_empty()
     }
 
     /// Nothing is held: no server, no place, no sleeper, and every call that arrived is accounted for.

@@ -28,7 +28,7 @@ fn draws_do_not_depend_on_order_and_do_on_seed_and_scenario() {
     assert_eq!(again.join().expect("no panic"), digest, "reversed, on another thread");
     assert_ne!(emulator::digest(&scenario, SEED + 1, CALLS, false), digest);
     assert_ne!(emulator::digest(&scenario, SEED, CALLS + 1, false), digest);
-    let text = model::scenario::SHIPPED.1.replace("\nversion = 1\n", "\nversion = 2\n");
+    let text = model::scenario::SHIPPED.1.replace("\nversion = 2\n", "\nversion = 3\n");
     let other = Scenario::parse("other.toml", &text).expect("a valid scenario");
     assert_ne!(emulator::digest(&other, SEED, CALLS, false), digest, "another version draws anew");
 }
@@ -268,11 +268,11 @@ async fn the_journal_is_bounded_and_counts_what_it_lost() {
             call.await.expect("no panic").expect("reviews");
         }
     }
-    let message = ListJournalRequest { limit: u32::MAX, request_id: String::new() };
+    let message = ListJournalRequest { limit: u32::MAX, ..Default::default() };
     let journal = suite.control().list_journal(bounded(message)).await.expect("a journal").into_inner();
     assert_eq!((journal.entries.len() as u64, journal.dropped), (KEPT, CALLS - KEPT));
     assert_eq!(journal.entries.last().expect("some").sequence, CALLS);
-    let newest = ListJournalRequest { limit: 3, request_id: String::new() };
+    let newest = ListJournalRequest { limit: 3, ..Default::default() };
     let newest = suite.control().list_journal(bounded(newest)).await.expect("a journal").into_inner().entries;
     assert_eq!(newest, journal.entries[journal.entries.len() - 3..]);
     assert_eq!(suite.stats(Dependency::Reputation).await.calls, CALLS, "counters forget nothing");

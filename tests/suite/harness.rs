@@ -138,7 +138,7 @@ impl Suite {
 
     /// Calls of one operation to the dependencies, oldest first.
     pub(crate) async fn journal(&self, request_id: &str) -> Vec<JournalEntry> {
-        let message = ListJournalRequest { limit: 10_000, request_id: request_id.to_owned() };
+        let message = ListJournalRequest { limit: 10_000, request_id: request_id.to_owned(), ..Default::default() };
         self.control().list_journal(bounded(message)).await.expect("a journal").into_inner().entries
     }
 

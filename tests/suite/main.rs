@@ -2,9 +2,11 @@
 //! sockets. One binary, so that it links once.
 
 mod admin;
+mod admission;
 mod bounds;
 mod budget;
 mod cancellation;
+mod coalescing;
 mod deadlines;
 mod degradation;
 mod discovery;
@@ -14,8 +16,10 @@ mod emulated;
 mod exposures;
 mod faces;
 mod generator;
+mod hang_up;
 mod harness;
 mod identity;
+mod legacy;
 mod recovery;
 mod sockets;
 mod statuses;

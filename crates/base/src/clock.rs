@@ -43,3 +43,30 @@ pub fn process_cpu() -> Nanos {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Nanos::from_secs(time.tv_sec.unsigned_abs()) + Nanos::new(time.tv_nsec.unsigned_abs())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    /// Marks the line of a child's reading.
+    const READING: &str = "monotonic nanoseconds: ";
+
+    #[test]
+    fn tells_what_it_reads() {
+        println!("{READING}{}", MonotonicClock.now().get());
+    }
+
+    #[test]
+    fn the_monotonic_clock_of_another_process_is_the_same_one() {
+        let before = MonotonicClock.now();
+        let mut child = Command::new(std::env::current_exe().expect("a test runs from a file"));
+        child.args(["--exact", "clock::tests::tells_what_it_reads", "--nocapture"]);
+        let told = String::from_utf8(child.output().expect("run").stdout).expect("text");
+        let after = MonotonicClock.now();
+        let read = told.lines().find_map(|line| line.split(READING).nth(1)).expect("a reading");
+        let read = Nanos::new(read.trim().parse().expect("a number"));
+        assert!(before < read && read < after, "{before:?} {read:?} {after:?}");
+    }
+}

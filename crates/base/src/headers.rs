@@ -26,3 +26,5 @@ pub const TRACESTATE: &str = "tracestate";
 pub const POLICY_GENERATION: &str = "x-policy-generation";
 /// Milliseconds until another attempt makes sense.
 pub const RETRY_PUSHBACK: &str = "grpc-retry-pushback-ms";
+/// Which mechanisms applied to a request, as `name=on` or `name=shadow`, joined by commas.
+pub const MECHANISMS: &str = "x-mercury-mechanisms";

@@ -26,7 +26,8 @@
 //!   refused together do not come back together. It forecasts nothing.
 //!
 //! # How it is driven
-//! The caller holds it behind a lock and gives the time. After each call that can decide about a waiter it drains
+//! The caller holds it behind a lock and gives the time. An arrival asks by [`Gate::offer`], or by [`Gate::try_offer`] if
+//! it would not wait; [`Gate::take`] is what either does first. After each call that can decide about a waiter it drains
 //! [`Gate::next_woken`] and wakes those named, who then call [`Gate::check`]. Permits and tickets are tokens that cannot
 //! be copied: each goes back once, by [`Gate::release`] or by [`Gate::abandon`]. Nothing is allocated, and no clock read,
 //! while nobody waits.
@@ -34,6 +35,7 @@
 mod books;
 mod config;
 mod line;
+mod permit;
 mod rules;
 
 use base::{
@@ -45,6 +47,7 @@ use self::line::{Lines, State, Waiter};
 pub use self::{
     books::{Books, Expiry, Reject, Standing},
     config::{Bound, Choice, Config, Fault, Faults, LIMIT_MAX, Partition, Settings, WAITERS_MAX, Waiting},
+    permit::Permit,
 };
 
 /// Number of workload classes.
@@ -65,27 +68,14 @@ pub struct Arrival {
 
 impl Arrival {
     /// First instant at which it can no longer finish. Exactly the useful span is enough, as for a mandatory branch.
-    fn late_from(&self) -> Nanos {
+    #[inline]
+    const fn late_from(&self) -> Nanos {
         let deadline = self.deadline.instant();
         match deadline.get().checked_sub(self.useful.get()) {
             None => Nanos::ZERO,
             Some(_) if self.useful.is_zero() => deadline,
             Some(last_start) => Nanos::new(last_start + 1),
         }
-    }
-}
-
-/// The right to hold one slot. It goes back by [`Gate::release`]; one that is dropped instead is lost to the gate.
-#[derive(Debug)]
-#[must_use = "a permit that is not released is lost to the gate"]
-pub struct Permit {
-    class: WorkloadClass,
-}
-
-impl Permit {
-    /// The class that it is charged to.
-    pub const fn class(&self) -> WorkloadClass {
-        self.class
     }
 }
 
@@ -168,41 +158,45 @@ pub enum Verdict {
     },
 }
 
-/// What the gate knows about one class.
+/// What the gate knows about one class. What changes with every permit comes first, to share a cache line.
 #[derive(Debug, Default)]
+#[repr(C)]
 struct Class {
     held: u32,
     floor: u32,
     ceiling: u32,
     peak: u32,
-    handed: u32,
+    books: Books,
     /// No waiter of the class gives up before this instant; a lower bound, exact after a sweep.
     none_before: Nanos,
-    books: Books,
+    handed: u32,
 }
 
-/// The gate.
+/// The gate. What every permit looks at comes first, to share a cache line.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Gate {
-    config: Config,
     held: u32,
     peak: u32,
     /// Permits out plus those kept free for floors: the sum over the classes of what is held or promised, the greater.
     committed: u32,
-    classes: [Class; CLASSES],
+    limit: u32,
     lines: Lines,
+    classes: [Class; CLASSES],
+    config: Config,
 }
 
 impl Gate {
     /// An empty gate. Allocates nothing.
     pub fn new(config: Config) -> Self {
         let mut gate = Self {
-            config,
             held: 0,
             peak: 0,
             committed: 0,
-            classes: std::array::from_fn(|_| Class::default()),
+            limit: 0,
             lines: Lines::new(),
+            classes: std::array::from_fn(|_| Class::default()),
+            config,
         };
         gate.apply(config);
         gate
@@ -210,29 +204,57 @@ impl Gate {
 
     /// Asks for a permit. `now` may be the instant of arrival itself, when that has only just been taken: an immediate
     /// answer then needs no further look at the clock.
-    #[inline]
     pub fn offer(&mut self, arrival: Arrival, now: Nanos) -> Offer {
-        let Arrival { class, .. } = arrival;
-        self.classes[class.index()].books.offered += 1;
-        let late_from = arrival.late_from();
-        if now >= late_from {
-            return self.reject(class, Reject::CannotFinish, now);
+        if let Some(permit) = self.take(&arrival, now) {
+            return Offer::Admitted(permit);
         }
-        // Nobody of this class waits while a permit is free for it, so nobody is overtaken here.
-        if self.may_take(class) {
-            self.take(class);
-            self.classes[class.index()].books.admitted += 1;
-            return Offer::Admitted(Permit { class });
+        let late_from = arrival.late_from();
+        self.classes[arrival.class.index()].books.offered += 1;
+        if now >= late_from {
+            return Offer::Rejected(self.reject(arrival.class, Reject::CannotFinish, now));
         }
         self.enqueue(arrival, late_from, now)
+    }
+
+    /// Asks for a permit without a wait. Nobody is overtaken by it and nothing is decided about those who wait, so there
+    /// is nobody to wake. The books tell such a caller that found no permit ([`Books::missed`]) from one that was refused
+    /// a place.
+    ///
+    /// # Errors
+    /// The rejection. Without a free permit its reason is [`Reject::QueueFull`], for this caller has no place to wait in.
+    pub fn try_offer(&mut self, arrival: Arrival, now: Nanos) -> Result<Permit, Rejection> {
+        if let Some(permit) = self.take(&arrival, now) {
+            return Ok(permit);
+        }
+        self.classes[arrival.class.index()].books.offered += 1;
+        if now >= arrival.late_from() {
+            return Err(self.reject(arrival.class, Reject::CannotFinish, now));
+        }
+        Err(self.miss(arrival.class, now))
+    }
+
+    /// A permit, if one is free for the arrival and it can finish. Otherwise nothing has happened and nothing is booked:
+    /// it is still to be offered. Nobody of a class waits while a permit is free for it, so nobody is overtaken.
+    #[inline]
+    pub fn take(&mut self, arrival: &Arrival, now: Nanos) -> Option<Permit> {
+        let class = arrival.class;
+        if now >= arrival.late_from() || !self.may_take(class) {
+            return None;
+        }
+        self.hand_out(class);
+        let books = &mut self.classes[class.index()].books;
+        books.offered += 1;
+        books.admitted += 1;
+        Some(Permit::at_once(class))
     }
 
     /// Takes a permit back. The clock is read only when somebody waits.
     #[inline]
     pub fn release(&mut self, permit: Permit, now: impl FnOnce() -> Nanos) {
-        self.classes[permit.class.index()].books.released += 1;
-        self.give_back(permit.class);
-        if self.lines.waiting() > 0 {
+        let class = permit.class();
+        self.classes[class.index()].books.released += 1;
+        self.give_back(class);
+        if !self.lines.idle() && self.lines.waiting() > 0 {
             self.dispatch(now());
         }
     }
@@ -258,7 +280,7 @@ impl Gate {
                 entry.handed -= 1;
                 if now < late_from {
                     entry.books.admitted += 1;
-                    return Verdict::Granted { permit: Permit { class }, age };
+                    return Verdict::Granted { permit: Permit::after(age, class), age };
                 }
                 // It was woken in time and came too late: the permit goes to somebody who can still use it.
                 entry.books.expired[Expiry::CannotFinish as usize] += 1;
@@ -328,6 +350,12 @@ impl Gate {
         self.held
     }
 
+    /// Whether fewer permits than the limit are out. A class may be at a bound of its own all the same.
+    #[inline]
+    pub const fn has_room(&self) -> bool {
+        self.held < self.limit
+    }
+
     /// Most permits ever out at one moment since [`Gate::reset_peaks`].
     pub const fn peak(&self) -> u32 {
         self.peak
@@ -336,6 +364,12 @@ impl Gate {
     /// Waiters, in all classes.
     pub const fn waiting(&self) -> u32 {
         self.lines.waiting()
+    }
+
+    /// Whether nobody waits and nobody is to be woken: a permit that comes back now is nobody's but the next arrival's.
+    #[inline]
+    pub const fn idle(&self) -> bool {
+        self.lines.idle()
     }
 
     /// One class at this moment.

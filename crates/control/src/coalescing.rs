@@ -18,18 +18,23 @@
 //! and with the leader's own a follower of two seconds would die with a leader of fifty milliseconds. That leaves no late
 //! work: a waiter leaves at its own deadline, and the last to leave cancels the flight, at its deadline at the latest.
 //!
-//! **Ending.** Whichever comes first ends a flight: its work completes, fails or panics, it reaches its deadline, or its
-//! last waiter leaves. Its key is free at that very moment, so a dying flight is never joined. Everybody who still waits
-//! is handed back exactly once, to be told; an error thus reaches that flight's waiters and no one after them. Those who
-//! come back for another attempt meet under the key again, and one call is made for all: a failure is no stampede.
+//! **Ending.** Whichever comes first ends a flight: its work completes, fails, panics or is stopped, it reaches its
+//! deadline, or its last waiter leaves. Its key is free at that very moment, so a dying flight is never joined. Everybody
+//! who still waits is handed back exactly once, to be told; an error thus reaches that flight's waiters and no one after
+//! them. Those who come back for another attempt meet under the key again, and one call is made for all: a failure is no
+//! stampede.
 //!
 //! **Bounds.** [`Rules::waiters_max`] limits how many one failure can hurt; the next caller starts another flight.
 //! [`Rules::flights_max`] limits the table; the next flight is refused. Memory is that of the table at its fullest.
+//!
+//! **Shadow.** Where everybody makes a call of their own and only wants to know what sharing would have saved, a table of
+//! `W = ()` is driven by [`Flights::enter`], [`Flights::own_call_ended`] and [`Flights::leave`] alone.
 //!
 //! The machine starts, awaits and wakes nothing. A driver holds it behind a lock, leaves the value `W` with each waiter
 //! (a sender, a request number) and acts on what it is handed back once the lock is released.
 
 mod counts;
+mod shadow;
 mod slots;
 #[cfg(test)]
 mod tests;
@@ -131,8 +136,25 @@ pub enum Ending {
     Completed,
     /// With an error.
     Failed,
-    /// It panicked, or was dropped unfinished.
+    /// It panicked.
     Panicked,
+    /// It was refused, or let go of unfinished, by whoever runs it: the process is going away.
+    Stopped,
+}
+
+impl Ending {
+    /// All of them, for tables and tests.
+    pub const ALL: [Self; 4] = [Self::Completed, Self::Failed, Self::Panicked, Self::Stopped];
+
+    /// The name used in metrics and spans.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Panicked => "panicked",
+            Self::Stopped => "stopped",
+        }
+    }
 }
 
 /// What became of a flight whose timer fired.
@@ -267,6 +289,7 @@ impl<K: Eq + Hash + Clone, W> Flights<K, W> {
             Ending::Completed => self.counts.completed += 1,
             Ending::Failed => self.counts.failed += 1,
             Ending::Panicked => self.counts.panicked += 1,
+            Ending::Stopped => self.counts.stopped += 1,
         }
         Some(told)
     }

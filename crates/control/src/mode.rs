@@ -139,6 +139,11 @@ impl Regions {
         Ok(Self(Some(set)))
     }
 
+    /// Those that the set names; `None` for every region.
+    pub fn named(&self) -> Option<&[Region]> {
+        self.0.as_deref()
+    }
+
     /// Whether the region is one of them.
     pub fn contains(&self, region: &Region) -> bool {
         self.0.as_ref().is_none_or(|set| set.contains(region))
@@ -173,6 +178,21 @@ impl Rollout {
     /// Of the mechanism of that name; the name is the key of its subjects' positions, so it must not change.
     pub fn new(mechanism: &str, mode: Mode, scope: Scope) -> Self {
         Self { mode, scope, key: fold_bytes(0, mechanism.as_bytes()) }
+    }
+
+    /// What it does where it is in scope.
+    pub const fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Whom it concerns.
+    pub const fn scope(&self) -> &Scope {
+        &self.scope
+    }
+
+    /// Whether it acts on every request there can be.
+    pub fn is_everywhere(&self) -> bool {
+        self.mode == Mode::On && self.scope == Scope::ALL
     }
 
     /// What the mechanism does for a request.

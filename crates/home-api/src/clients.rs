@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use base::{CallContext, Dependency, Nanos, Phase, Reason, Refusal, WallClock, headers};
-use runtime::{Host, StartError, host::Channel, outbound, upstream_error};
+use runtime::{Host, StartError, host::Channel, outbound_within, upstream_error};
 use serve::render::REASON_HEADER;
-use stack::{LOCAL_FAILURE_HEADER, LinkTiming, LocalFailure};
+use stack::{CallBudget, LOCAL_FAILURE_HEADER, LinkTiming, LocalFailure};
 use tonic::{Code, Response, Status};
 use wire::{
     entitlement::v1::{GetEntitlementRequest, entitlement_service_client::EntitlementServiceClient},
@@ -30,7 +30,7 @@ use crate::{
 };
 
 /// Version of the profile response that this service understands.
-const PROFILE_SCHEMA: u32 = 1;
+pub(crate) const PROFILE_SCHEMA: u32 = 1;
 /// Where the page's experiment arms are shown.
 const SURFACE: &str = "home";
 /// Recommended items on a page.
@@ -45,8 +45,6 @@ pub(crate) struct Clients {
     experiment: ExperimentServiceClient<Channel>,
     recommendation: RecommendationServiceClient<Channel>,
     reputation: ReputationServiceClient<Channel>,
-    /// What this hop keeps of the remaining time: the response reserve.
-    reserve: Nanos,
     wall: Arc<dyn WallClock>,
 }
 
@@ -67,13 +65,17 @@ impl Clients {
             experiment: ExperimentServiceClient::new(host.peer(Dependency::Experiment)?),
             recommendation: RecommendationServiceClient::new(host.peer(Dependency::Recommendation)?),
             reputation: ReputationServiceClient::new(host.peer(Dependency::Reputation)?),
-            reserve: host.policy.response_reserve,
             wall: Arc::clone(&host.world.wall),
         })
     }
 
-    pub(crate) async fn profile(&self, context: &CallContext) -> Result<Answer<Profile>, Refusal> {
-        let request = outbound(context, self.reserve, GetProfileRequest { response_schema: PROFILE_SCHEMA });
+    pub(crate) async fn profile(
+        &self,
+        context: &CallContext,
+        budget: CallBudget,
+    ) -> Result<Answer<Profile>, Refusal> {
+        let message = GetProfileRequest { response_schema: PROFILE_SCHEMA };
+        let request = outbound_within(context, budget, message);
         let (wait, message) =
             opened(self.profile.clone().get_profile(request).await).map_err(profile_error)?;
         let profile =
@@ -95,6 +97,7 @@ impl Clients {
     pub(crate) async fn entitlement(
         &self,
         context: &CallContext,
+        budget: CallBudget,
         profile: &Profile,
     ) -> Result<Answer<Entitlement>, Refusal> {
         let message = GetEntitlementRequest {
@@ -102,7 +105,7 @@ impl Clients {
             segment: profile.segment.clone(),
             policy_version: profile.policy_version,
         };
-        let request = outbound(context, self.reserve, message);
+        let request = outbound_within(context, budget, message);
         let (wait, message) = opened(self.entitlement.clone().get_entitlement(request).await)
             .map_err(|status| upstream_error(Phase::Entitlement, &status))?;
         let missing = || broken(Dependency::Entitlement, "answered without an entitlement");
@@ -118,6 +121,7 @@ impl Clients {
     pub(crate) async fn inventory(
         &self,
         context: &CallContext,
+        budget: CallBudget,
         profile: &Profile,
     ) -> Result<Answer<Inventory>, Refusal> {
         if profile.home_item_ids.is_empty() {
@@ -125,9 +129,9 @@ impl Clients {
             let value = Inventory { items: Vec::new(), as_of_unix_ms: self.wall.unix_ms() };
             return Ok(Answer { value, wait: Nanos::ZERO });
         }
-        let request = outbound(
+        let request = outbound_within(
             context,
-            self.reserve,
+            budget,
             GetAvailabilityRequest { item_ids: profile.home_item_ids.clone() },
         );
         let (wait, message) = opened(self.inventory.clone().get_availability(request).await)
@@ -150,6 +154,7 @@ impl Clients {
     pub(crate) async fn pricing(
         &self,
         context: &CallContext,
+        budget: CallBudget,
         profile: &Profile,
         entitlement: &Entitlement,
     ) -> Result<Answer<Pricing>, Refusal> {
@@ -162,7 +167,7 @@ impl Clients {
             currency_code: profile.currency_code.clone(),
             claims: entitlement.claims.clone(),
         };
-        let request = outbound(context, self.reserve, message);
+        let request = outbound_within(context, budget, message);
         let (wait, message) = opened(self.pricing.clone().get_prices(request).await)
             .map_err(|status| upstream_error(Phase::Fanout(Dependency::Pricing), &status))?;
         let lines = message.lines.into_iter().map(|line| {
@@ -183,8 +188,12 @@ impl Clients {
         Ok(Answer { value: Pricing { currency_code: profile.currency_code.clone(), lines }, wait })
     }
 
-    pub(crate) async fn experiments(&self, context: &CallContext) -> Result<Answer<Vec<Arm>>, Refusal> {
-        let request = outbound(context, self.reserve, AllocateArmsRequest { surface: SURFACE.to_owned() });
+    pub(crate) async fn experiments(
+        &self,
+        context: &CallContext,
+        budget: CallBudget,
+    ) -> Result<Answer<Vec<Arm>>, Refusal> {
+        let request = outbound_within(context, budget, AllocateArmsRequest { surface: SURFACE.to_owned() });
         let answer = opened(self.experiment.clone().allocate_arms(request).await);
         let (wait, message) = answer.map_err(|status| experiment_error(&status))?;
         let arms = message.allocations.into_iter().map(|allocation| Arm {
@@ -199,13 +208,14 @@ impl Clients {
     pub(crate) async fn recommendations(
         &self,
         context: &CallContext,
+        budget: CallBudget,
         profile: &Profile,
     ) -> Answer<Branch<Recommendations>> {
         let message = GetRecommendationsRequest {
             limit: RECOMMENDATIONS_MAX,
             exclude_item_ids: profile.home_item_ids.clone(),
         };
-        let request = outbound(context, self.reserve, message);
+        let request = outbound_within(context, budget, message);
         optional(self.recommendation.clone().get_recommendations(request).await, |message| {
             let items = message.items.into_iter();
             let items: Vec<_> = items
@@ -215,8 +225,12 @@ impl Clients {
         })
     }
 
-    pub(crate) async fn reputation(&self, context: &CallContext) -> Answer<Branch<Reputation>> {
-        let request = outbound(context, self.reserve, GetReputationRequest {});
+    pub(crate) async fn reputation(
+        &self,
+        context: &CallContext,
+        budget: CallBudget,
+    ) -> Answer<Branch<Reputation>> {
+        let request = outbound_within(context, budget, GetReputationRequest {});
         optional(self.reputation.clone().get_reputation(request).await, |message| {
             message.reputation.map(|reputation| Reputation {
                 score: reputation.score,

@@ -1,9 +1,9 @@
 //! Decide: the pure rules of the page. What makes a core complete, and which marker an optional section gets.
 
 use base::{Dependency, Reason, Refusal};
-use control::budget::Decision;
+use control::degradation::{Marker, Omission};
 
-use crate::page::{Inventory, Marker, Pricing, Profile};
+use crate::page::{Inventory, Pricing, Profile};
 
 /// How an optional branch ended, before it is known what it means for the page.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,22 +18,14 @@ pub(crate) enum Branch<T> {
     Failed,
 }
 
-/// Whether an optional branch starts, and if not, the marker that says why.
-pub(crate) fn start_optional(enabled: bool, decision: Decision) -> Result<(), Marker> {
-    if !enabled {
-        return Err(Marker::OmittedDisabled);
-    }
-    decision.granted().map(drop).map_err(|_skip| Marker::OmittedDeadlineBudget)
-}
-
 /// The marker of a branch that was started, and the section if there is one.
 pub(crate) fn settle_optional<T>(branch: Branch<T>) -> (Marker, Option<T>) {
     match branch {
         Branch::Answered(Some(section)) => (Marker::Present, Some(section)),
         Branch::Answered(None) => (Marker::Empty, None),
-        Branch::TimedOut => (Marker::OmittedTimeout, None),
-        Branch::Overloaded => (Marker::OmittedOverload, None),
-        Branch::Failed => (Marker::OmittedDependencyError, None),
+        Branch::TimedOut => (Marker::Omitted(Omission::Timeout), None),
+        Branch::Overloaded => (Marker::Omitted(Omission::Overload), None),
+        Branch::Failed => (Marker::Omitted(Omission::DependencyError), None),
     }
 }
 
@@ -73,9 +65,6 @@ pub(crate) fn broken(dependency: Dependency, what: &'static str) -> Refusal {
 
 #[cfg(test)]
 mod tests {
-    use base::Nanos;
-    use control::budget::Skip;
-
     use super::*;
     use crate::page::{Availability, PriceLine, StockStatus};
 
@@ -144,13 +133,8 @@ mod tests {
     fn absent_empty_and_omitted_are_three_things() {
         assert_eq!(settle_optional(Branch::Answered(Some(1))), (Marker::Present, Some(1)));
         assert_eq!(settle_optional::<u8>(Branch::Answered(None)), (Marker::Empty, None));
-        assert_eq!(settle_optional::<u8>(Branch::TimedOut), (Marker::OmittedTimeout, None));
-        assert_eq!(settle_optional::<u8>(Branch::Overloaded), (Marker::OmittedOverload, None));
-        assert_eq!(settle_optional::<u8>(Branch::Failed), (Marker::OmittedDependencyError, None));
-        let start = Decision::Start { budget: Nanos::from_millis(50) };
-        assert_eq!(start_optional(true, start), Ok(()));
-        assert_eq!(start_optional(false, start), Err(Marker::OmittedDisabled));
-        let late = Decision::Skip(Skip::BelowOptionalFloor);
-        assert_eq!(start_optional(true, late), Err(Marker::OmittedDeadlineBudget));
+        assert_eq!(settle_optional::<u8>(Branch::TimedOut), (Marker::Omitted(Omission::Timeout), None));
+        assert_eq!(settle_optional::<u8>(Branch::Overloaded), (Marker::Omitted(Omission::Overload), None));
+        assert_eq!(settle_optional::<u8>(Branch::Failed), (Marker::Omitted(Omission::DependencyError), None));
     }
 }

@@ -4,6 +4,7 @@ use std::{fmt::Write as _, sync::Arc};
 
 use axum::{Router, extract::State, routing::get};
 use base::{CallContext, Dependency, Nanos, Reason, Refusal, headers, ids::IdSource};
+use control::degradation::{Marker, Omission};
 use http::{HeaderMap, HeaderValue, header, request::Parts};
 use runtime::authenticate::{self, Authenticator};
 use serve::{
@@ -15,7 +16,8 @@ use tonic::{Request, Response, Status, body::Body};
 use wire::home::v2 as proto;
 
 use crate::{
-    page::{Marker, Page, Spent},
+    applied::Applied,
+    page::{Page, Spent},
     serve_page::{Home, Served},
 };
 
@@ -34,9 +36,12 @@ impl proto::home_service_server::HomeService for GrpcFace {
         request: Request<proto::GetHomeRequest>,
     ) -> Result<Response<proto::GetHomeResponse>, Status> {
         let context = runtime::context(&request).map_err(|refusal| render::status(&refusal))?;
+        let arrival = request.extensions().get::<Arrival>();
+        let arrival = arrival.ok_or_else(|| render::status(&bypassed()))?;
         let mut head = HeaderMap::new();
-        let result = self.home.page(&context, &runtime::progress(&request)).await;
-        label(&mut head, &context, self.home.generation(), result.as_ref().ok());
+        let applied = self.home.applied(&context);
+        let result = self.home.page(Arc::clone(&context), applied, arrival).await;
+        label(&mut head, &context, self.home.generation(), applied, result.as_ref().ok());
         match result {
             Ok(served) => {
                 let mut response = Response::new(message(served.page));
@@ -96,18 +101,16 @@ async fn get_home(
 impl HttpFace {
     async fn answer(&self, parts: &Parts) -> http::Response<Body> {
         let Some(arrival) = parts.extensions.get::<Arrival>() else {
-            return render::response(
-                &Refusal::new(Reason::Internal, "a request bypassed the shell"),
-                Face::Http,
-            );
+            return render::response(&bypassed(), Face::Http);
         };
         let context = match authenticate::context(&*self.authenticator, &self.ids, &parts.headers, arrival) {
-            Ok(context) => context,
+            Ok(context) => Arc::new(context),
             Err(refusal) => return render::response(&refusal, Face::Http),
         };
-        let result = self.home.page(&context, &arrival.progress).await;
+        let applied = self.home.applied(&context);
+        let result = self.home.page(Arc::clone(&context), applied, arrival).await;
         let mut head = HeaderMap::new();
-        label(&mut head, &context, self.home.generation(), result.as_ref().ok());
+        label(&mut head, &context, self.home.generation(), applied, result.as_ref().ok());
         let mut response = match result.and_then(|served| json(&served.page)) {
             Ok(response) => response,
             Err(refusal) => render::response(&refusal, Face::Http),
@@ -115,6 +118,10 @@ impl HttpFace {
         response.headers_mut().extend(head);
         response
     }
+}
+
+fn bypassed() -> Refusal {
+    Refusal::new(Reason::Internal, "a request bypassed the shell")
 }
 
 fn json(page: &Page) -> Result<http::Response<Body>, Refusal> {
@@ -126,7 +133,13 @@ fn json(page: &Page) -> Result<http::Response<Body>, Refusal> {
 }
 
 /// Headers that every answer carries, a refusal included.
-fn label(head: &mut HeaderMap, context: &CallContext, generation: u64, served: Option<&Served>) {
+fn label(
+    head: &mut HeaderMap,
+    context: &CallContext,
+    generation: u64,
+    applied: Applied,
+    served: Option<&Served>,
+) {
     head.insert(header::CACHE_CONTROL, HeaderValue::from_static("private, no-store"));
     head.insert(headers::POLICY_GENERATION, HeaderValue::from(generation));
     let mut put = |name: &'static str, text: &str| {
@@ -138,18 +151,25 @@ fn label(head: &mut HeaderMap, context: &CallContext, generation: u64, served: O
     };
     put(headers::REQUEST_ID, context.request_id.as_str());
     if let Some(served) = served {
-        put(SERVER_TIMING, &server_timing(&served.spent));
+        put(SERVER_TIMING, &server_timing(served.admission, &served.spent));
+    }
+    // Most answers carry the same, so it does have a place there.
+    if let Ok(value) = HeaderValue::from_str(&applied.header())
+        && !value.is_empty()
+    {
+        head.insert(headers::MECHANISMS, value);
     }
 }
 
-/// One entry a branch, in milliseconds: `dur` is service time, `wait` the time before the call was sent.
-fn server_timing(spent: &[Option<Spent>; Dependency::ALL.len()]) -> String {
-    let mut text = String::with_capacity(256);
+/// One entry for the wait for a slot and one a branch, in milliseconds: `dur` is service time, `wait` the time before the
+/// call was sent.
+fn server_timing(admission: Nanos, spent: &[Option<Spent>; Dependency::ALL.len()]) -> String {
+    let mut text = String::with_capacity(288);
+    let _ = write!(text, "admission;dur=0;wait={}", millis(admission)); // Writing to a String cannot fail.
     for (branch, spent) in Dependency::ALL.into_iter().zip(spent) {
         let Some(Spent { wait, service }) = spent else { continue };
-        let comma = if text.is_empty() { "" } else { ", " };
         let (service, wait) = (millis(*service), millis(*wait));
-        let _ = write!(text, "{comma}{branch};dur={service};wait={wait}"); // Writing to a String cannot fail.
+        let _ = write!(text, ", {branch};dur={service};wait={wait}");
     }
     text
 }
@@ -224,11 +244,11 @@ const fn marker(marker: Marker) -> proto::Marker {
     match marker {
         Marker::Present => proto::Marker::Present,
         Marker::Empty => proto::Marker::Empty,
-        Marker::OmittedDeadlineBudget => proto::Marker::OmittedDeadlineBudget,
-        Marker::OmittedTimeout => proto::Marker::OmittedTimeout,
-        Marker::OmittedOverload => proto::Marker::OmittedOverload,
-        Marker::OmittedDependencyError => proto::Marker::OmittedDependencyError,
-        Marker::OmittedDisabled => proto::Marker::OmittedDisabled,
+        Marker::Omitted(Omission::DeadlineBudget) => proto::Marker::OmittedDeadlineBudget,
+        Marker::Omitted(Omission::Timeout) => proto::Marker::OmittedTimeout,
+        Marker::Omitted(Omission::Overload) => proto::Marker::OmittedOverload,
+        Marker::Omitted(Omission::DependencyError) => proto::Marker::OmittedDependencyError,
+        Marker::Omitted(Omission::Disabled) => proto::Marker::OmittedDisabled,
     }
 }
 
@@ -243,6 +263,9 @@ mod tests {
             Some(Spent { wait: Nanos::from_micros(250), service: Nanos::from_micros(24_100) });
         spent[Dependency::Pricing.index()] =
             Some(Spent { wait: Nanos::ZERO, service: Nanos::from_millis(8) });
-        assert_eq!(server_timing(&spent), "profile;dur=24.1;wait=0.25, pricing;dur=8;wait=0");
+        assert_eq!(
+            server_timing(Nanos::from_micros(12_500), &spent),
+            "admission;dur=0;wait=12.5, profile;dur=24.1;wait=0.25, pricing;dur=8;wait=0"
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! Page: what the service answers, in its own terms. The JSON face is this, serialized; the gRPC face mirrors it.
 
 use base::Nanos;
+use control::degradation::Marker;
 use serde::Serialize;
 
 /// The assembled page.
@@ -117,45 +118,16 @@ pub(crate) struct Arm {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Optional {
+    #[serde(serialize_with = "marker")]
     pub(crate) recommendations: Marker,
+    #[serde(serialize_with = "marker")]
     pub(crate) reputation: Marker,
 }
 
-/// Why an optional section is there or not: absent, empty and omitted are three different things.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Marker {
-    Present,
-    Empty,
-    OmittedDeadlineBudget,
-    OmittedTimeout,
-    OmittedOverload,
-    OmittedDependencyError,
-    OmittedDisabled,
-}
-
-impl Marker {
-    pub(crate) const ALL: [Self; 7] = [
-        Self::Present,
-        Self::Empty,
-        Self::OmittedDeadlineBudget,
-        Self::OmittedTimeout,
-        Self::OmittedOverload,
-        Self::OmittedDependencyError,
-        Self::OmittedDisabled,
-    ];
-
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Present => "present",
-            Self::Empty => "empty",
-            Self::OmittedDeadlineBudget => "omitted_deadline_budget",
-            Self::OmittedTimeout => "omitted_timeout",
-            Self::OmittedOverload => "omitted_overload",
-            Self::OmittedDependencyError => "omitted_dependency_error",
-            Self::OmittedDisabled => "omitted_disabled",
-        }
-    }
+/// A marker by the text that both faces use.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde prescribes the signature")]
+fn marker<S: serde::Serializer>(marker: &Marker, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(marker.as_str())
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -193,7 +165,9 @@ mod tests {
     #[test]
     fn markers_are_spelt_alike_on_both_faces() {
         for marker in Marker::ALL {
-            assert_eq!(serde_json::json!(marker), marker.as_str());
+            let optional = Optional { recommendations: marker, reputation: Marker::Empty };
+            let expected = serde_json::json!({ "recommendations": marker.as_str(), "reputation": "empty" });
+            assert_eq!(serde_json::json!(optional), expected);
         }
         for stock in [StockStatus::InStock, StockStatus::LowStock, StockStatus::OutOfStock] {
             assert_eq!(serde_json::json!(stock), stock.as_str());

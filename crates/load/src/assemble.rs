@@ -103,6 +103,8 @@ fn timeline(offered: &[u64], seconds: Vec<Second>) -> Vec<TimelineSecond> {
         ok_degraded: second.ok_degraded,
         failed: second.failed,
         departed: second.departed,
+        good: second.good,
+        departed_before_objective: second.departed_before_objective,
         p50_ms: second.p50_ms,
         p99_ms: second.p99_ms,
         omitted: omitted(&second),

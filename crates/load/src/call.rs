@@ -18,6 +18,7 @@ const ANSWER_BYTES_MAX: usize = 1 << 20;
 /// A gRPC message is preceded by a flag byte and four bytes of length.
 const PREFIX_BYTES: usize = 5;
 const METHOD_PATH: &str = "/mercury.home.v2.HomeService/GetHome";
+const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 
 /// What all calls of a run share.
@@ -72,16 +73,23 @@ impl Template {
     }
 }
 
+/// A whole answer.
+pub(crate) struct Answered {
+    pub(crate) home: GetHomeResponse,
+    /// What it says about where its time went.
+    pub(crate) timing: Option<HeaderValue>,
+}
+
 /// Sends `request` and reads the whole answer. Dropping the future resets the stream.
 pub(crate) async fn exchange(
     sender: &mut Sender,
     request: Request<Full<Bytes>>,
-) -> Result<GetHomeResponse, Failure> {
+) -> Result<Answered, Failure> {
     let response = match sender.send_request(request).await {
         Ok(response) => response,
         Err(_) => return Err(lost(sender)),
     };
-    let (head, body) = response.into_parts();
+    let (mut head, body) = response.into_parts();
     if head.status != StatusCode::OK && !head.headers.contains_key(GRPC_STATUS) {
         return Err(Failure::Http(head.status.as_u16()));
     }
@@ -94,7 +102,8 @@ pub(crate) async fn exchange(
         return Err(Failure::MessageCount);
     }
     let message = collect(body, sender).await?;
-    GetHomeResponse::decode(unframe(message)?).map_err(|_| Failure::Undecodable)
+    let home = GetHomeResponse::decode(unframe(message)?).map_err(|_| Failure::Undecodable)?;
+    Ok(Answered { home, timing: head.headers.remove(SERVER_TIMING) })
 }
 
 /// Reads data and trailers; the data only counts when the status is OK.

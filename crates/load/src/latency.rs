@@ -9,6 +9,8 @@ use serde::Serialize;
 
 /// The scheme, as reports state it.
 pub const SCHEME: &str = "HDR, 3 significant digits, 1 us to 60 s, saturating";
+/// A bound of a bucket: the objective of the case study.
+const BUCKET_ORIGIN_US: u64 = 300_000;
 /// Largest value that is told apart.
 const MICROS_MAX: u64 = 60_000_000;
 
@@ -67,6 +69,23 @@ impl Latencies {
         }
     }
 
+    /// Observations by bucket: upper bound in milliseconds and count in this bucket alone, in rising order, without empty
+    /// ones at the ends. The bounds are a tenth apart, and one of them is 300 ms. The counts add up to [`Latencies::len`].
+    pub fn buckets(&self) -> Vec<(f64, u64)> {
+        let bounds = bounds();
+        let mut counts = vec![0_u64; bounds.len()];
+        for step in self.histogram.iter_recorded() {
+            let at = bounds.partition_point(|bound| *bound < step.value_iterated_to());
+            counts[at.min(bounds.len() - 1)] += step.count_since_last_iteration();
+        }
+        let filled = |count: &u64| *count > 0;
+        let Some((first, last)) = counts.iter().position(filled).zip(counts.iter().rposition(filled)) else {
+            return Vec::new();
+        };
+        let bucket = |(bound, count): (&u64, &u64)| (*bound as f64 / 1e3, *count);
+        bounds.iter().zip(&counts).map(bucket).take(last + 1).skip(first).collect()
+    }
+
     fn at(&self, micros: u64) -> Option<f64> {
         (!self.is_empty()).then(|| micros as f64 / 1e3)
     }
@@ -89,6 +108,17 @@ pub struct LatencyMs {
     pub max: Option<f64>,
     /// How many were longer than 60 s and count as 60 s.
     pub saturated: u64,
+}
+
+/// Upper bounds of [`Latencies::buckets`] in microseconds, from about 1 ms to beyond the range; integers, so that they are
+/// the same everywhere.
+fn bounds() -> Vec<u64> {
+    let up = std::iter::successors(Some(BUCKET_ORIGIN_US), |bound| Some(bound * 11 / 10));
+    let down = std::iter::successors(Some(BUCKET_ORIGIN_US), |bound| Some(bound * 10 / 11)).skip(1);
+    let mut bounds: Vec<u64> = down.take_while(|bound| *bound > 1_000).collect();
+    bounds.reverse();
+    bounds.extend(up.take_while(|bound| *bound < 2 * MICROS_MAX));
+    bounds
 }
 
 /// The `q` quantile of plain observations (nearest rank), in milliseconds. Reorders them.
@@ -133,6 +163,24 @@ mod tests {
         assert_eq!(left.summary(), both.summary());
         let p99 = both.summary().p99.expect("not empty");
         assert!((989.0..=992.0).contains(&p99), "{p99}");
+    }
+
+    #[test]
+    fn buckets_add_up_and_the_objective_is_a_bound() {
+        assert_eq!(Latencies::default().buckets(), []);
+        let mut latencies = Latencies::default();
+        for span in [0, 1, 250, 299, 300, 301, 500, 70_000] {
+            latencies.record(Nanos::from_millis(span));
+        }
+        let buckets = latencies.buckets();
+        assert_eq!(buckets.iter().map(|(_, count)| count).sum::<u64>(), latencies.len());
+        assert!(buckets.is_sorted_by(|one, next| one.0 < next.0), "{buckets:?}");
+        // 300 ms is recorded as up to 0.1 % more, like every value.
+        let until = |bound: f64| buckets.iter().filter(|one| one.0 <= bound).map(|one| one.1).sum::<u64>();
+        assert_eq!(until(300.0), 4, "{buckets:?}");
+        assert_eq!(until(330.0), 6, "{buckets:?}");
+        let ends = [buckets.first(), buckets.last()].map(|end| end.expect("filled").1);
+        assert_eq!(ends, [2, 1], "none is empty at either end");
     }
 
     #[test]

@@ -13,6 +13,8 @@ pub struct Progress {
     pub stage: usize,
     /// True in the first report of a stage, which is made at its very start.
     pub stage_began: bool,
+    /// The start on the monotonic clock: the wall instant of model time zero.
+    pub began: Nanos,
     /// Model time since the start.
     pub elapsed: Nanos,
     /// Model time of the whole run.
@@ -68,7 +70,14 @@ impl Gauges {
         self.recent_p99_micros.store(micros, Ordering::Relaxed);
     }
 
-    pub(crate) fn look(&self, stage: usize, stage_began: bool, elapsed: Nanos, total: Nanos) -> Progress {
+    pub(crate) fn look(
+        &self,
+        stage: usize,
+        stage_began: bool,
+        began: Nanos,
+        elapsed: Nanos,
+        total: Nanos,
+    ) -> Progress {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         // Ends are read before begins, so that nothing is ever in flight less than nothing.
         let (ok, failed, departed) = (read(&self.ok), read(&self.failed), read(&self.departed));
@@ -77,6 +86,7 @@ impl Gauges {
         Progress {
             stage,
             stage_began,
+            began,
             elapsed,
             total,
             sent,

@@ -8,8 +8,9 @@ use serde::Serialize;
 use crate::{
     check::Violation,
     clock::Priority,
-    latency::LatencyMs,
+    latency::{Latencies, LatencyMs},
     outcome::Outcome,
+    slow::{SlowMs, Slowest},
     tally::{ClassTally, MARKERS, cause},
 };
 
@@ -122,8 +123,14 @@ pub struct Figures {
     pub balanced: bool,
     /// Attempts that were sent for the operations that ended; retries are the excess.
     pub attempts: u64,
+    /// Correct answers within the objective.
+    pub within_objective: u64,
+    /// Callers that left before the objective.
+    pub departed_before_objective: u64,
     /// Latency of correct answers, degraded ones included; empty outside measured stages.
     pub latency_ms: LatencyMs,
+    /// Where the slowest of them spent their time.
+    pub slow_ms: SlowMs,
     /// Answered correctly within the objective, over offered without those whose caller left before it.
     pub core_goodput_ratio: Option<f64>,
     /// Rejected over offered.
@@ -136,6 +143,12 @@ pub struct Figures {
     pub core_mismatch: u64,
     /// Failed operations by kind.
     pub failures: BTreeMap<String, u64>,
+    /// The observations behind `latency_ms`.
+    #[serde(skip)]
+    pub latencies: Latencies,
+    /// The answers behind `slow_ms`.
+    #[serde(skip)]
+    pub slowest: Slowest,
 }
 
 /// Operations that ended, by outcome.
@@ -171,6 +184,18 @@ impl Completed {
     pub const fn failed(&self) -> u64 {
         self.rejected + self.deadline + self.unavailable + self.error_other + self.transport
     }
+
+    fn add(&mut self, other: &Self) {
+        self.total += other.total;
+        self.ok += other.ok;
+        self.ok_degraded += other.ok_degraded;
+        self.rejected += other.rejected;
+        self.deadline += other.deadline;
+        self.unavailable += other.unavailable;
+        self.error_other += other.error_other;
+        self.departed += other.departed;
+        self.transport += other.transport;
+    }
 }
 
 /// Operations that were not sent, by reason.
@@ -182,6 +207,14 @@ pub struct Unsent {
     pub in_flight_max: u64,
     /// The sending thread was too far behind the schedule.
     pub behind: u64,
+}
+
+impl Unsent {
+    fn add(&mut self, other: &Self) {
+        self.total += other.total;
+        self.in_flight_max += other.in_flight_max;
+        self.behind += other.behind;
+    }
 }
 
 /// Omitted sections by cause.
@@ -208,6 +241,10 @@ pub struct TimelineSecond {
     pub failed: u32,
     /// Operations whose caller left.
     pub departed: u32,
+    /// Correct answers within the objective.
+    pub good: u32,
+    /// Callers that left before the objective.
+    pub departed_before_objective: u32,
     /// Median latency of correct answers.
     pub p50_ms: Option<f64>,
     /// 99th percentile of the latency of correct answers.
@@ -246,29 +283,83 @@ impl Figures {
             in_flight_max: tally.unsent_in_flight,
             behind: tally.unsent_channel,
         };
-        let stayed = tally.scheduled.saturating_sub(tally.departed_before_objective);
-        Self {
+        let figures = Self {
             scheduled: tally.scheduled,
             completed,
             unsent,
             in_flight: tally.in_flight,
-            balanced: tally.scheduled == completed.total + unsent.total + tally.in_flight,
             attempts: tally.attempts,
-            latency_ms: tally.latency.as_ref().map(crate::latency::Latencies::summary).unwrap_or_default(),
-            core_goodput_ratio: ratio(tally.within_objective, stayed),
-            rejection_ratio: ratio(completed.rejected, tally.scheduled),
-            omission_ratio: ratio(completed.ok_degraded, completed.correct()),
+            within_objective: tally.within_objective,
+            departed_before_objective: tally.departed_before_objective,
             omissions: Omissions {
                 recommendations: by_cause(&tally.recommendations),
                 reputation: by_cause(&tally.reputation),
             },
             core_mismatch: tally.core_mismatch,
             failures: tally.failures.iter().map(|(failure, count)| (failure.to_string(), *count)).collect(),
+            latencies: tally.latency.clone().unwrap_or_default(),
+            slowest: tally.slowest.clone(),
+            ..Self::default()
+        };
+        figures.derived()
+    }
+
+    /// With everything that follows from the counts and the observations.
+    fn derived(self) -> Self {
+        let stayed = self.scheduled.saturating_sub(self.departed_before_objective);
+        let Completed { total, rejected, ok_degraded, .. } = self.completed;
+        let correct = self.completed.correct();
+        Self {
+            balanced: self.scheduled == total + self.unsent.total + self.in_flight,
+            latency_ms: self.latencies.summary(),
+            slow_ms: self.slowest.means(correct),
+            core_goodput_ratio: ratio(self.within_objective, stayed),
+            rejection_ratio: ratio(rejected, self.scheduled),
+            omission_ratio: ratio(ok_degraded, correct),
+            ..self
         }
+    }
+
+    /// Both populations as one: counts are added, observations are merged.
+    pub fn merged(mut self, other: &Self) -> Self {
+        self.scheduled += other.scheduled;
+        self.in_flight += other.in_flight;
+        self.attempts += other.attempts;
+        self.within_objective += other.within_objective;
+        self.departed_before_objective += other.departed_before_objective;
+        self.core_mismatch += other.core_mismatch;
+        self.unsent.add(&other.unsent);
+        self.completed.add(&other.completed);
+        add(&mut self.omissions.recommendations, &other.omissions.recommendations);
+        add(&mut self.omissions.reputation, &other.omissions.reputation);
+        add(&mut self.failures, &other.failures);
+        self.latencies.merge(&other.latencies);
+        self.slowest.merge(&other.slowest);
+        self.derived()
+    }
+}
+
+fn add<K: Ord + Clone>(into: &mut BTreeMap<K, u64>, from: &BTreeMap<K, u64>) {
+    for (key, count) in from {
+        *into.entry(key.clone()).or_default() += count;
     }
 }
 
 impl Stage {
+    /// The same stage of two runs as one.
+    pub fn merged(self, other: &Self) -> Self {
+        let classes = self.classes.into_iter().map(|(class, figures)| match other.classes.get(class) {
+            Some(more) => (class, figures.merged(more)),
+            None => (class, figures),
+        });
+        Self {
+            duration_s: self.duration_s + other.duration_s,
+            all: self.all.merged(&other.all),
+            classes: classes.collect(),
+            ..self
+        }
+    }
+
     pub(crate) fn of(name: String, measured: bool, duration_s: f64, tallies: &[ClassTally]) -> Self {
         let mut all = ClassTally::default();
         tallies.iter().for_each(|tally| all.merge(tally));
@@ -319,6 +410,29 @@ mod tests {
         assert!(!Figures::of(&tally).balanced);
         tally.completed[Outcome::Departed.index()] = 1;
         assert!(Figures::of(&tally).balanced);
+    }
+
+    #[test]
+    fn two_runs_as_one_are_all_their_observations() {
+        let tally = |millis: u64| {
+            let mut tally = ClassTally { scheduled: 100, within_objective: 50, ..ClassTally::default() };
+            tally.completed[Outcome::Ok.index()] = 80;
+            tally.completed[Outcome::OkDegraded.index()] = 20;
+            tally.recommendations[3] = 20;
+            let latency = tally.latency.get_or_insert_default();
+            (0..100).for_each(|_| latency.record(base::Nanos::from_millis(millis)));
+            tally
+        };
+        let stage = |millis: u64| Stage::of("peak".to_owned(), true, 3.0, &[1, 2, 3].map(|_| tally(millis)));
+        let both = stage(10).merged(&stage(400));
+        assert_eq!((both.duration_s, both.all.scheduled, both.all.latency_ms.n), (6.0, 600, 600));
+        assert!(both.all.balanced);
+        let latency = both.all.latency_ms;
+        assert!(latency.p50.expect("observed") < 10.1, "a mean of the medians would be 205 ms: {latency:?}");
+        assert!(latency.p99.expect("observed") >= 400.0);
+        assert_eq!(both.all.omissions.recommendations["omitted_deadline_budget"], 120);
+        assert_eq!(both.all.omission_ratio, Some(0.2));
+        assert_eq!(both.classes["premium"].core_goodput_ratio, Some(0.5));
     }
 
     #[test]

@@ -158,7 +158,11 @@ fn send(
             id_prefix: plan.id_prefix.clone(),
             in_flight_max: plan.in_flight_max,
             drain: course.wall(plan.drain),
-            tally: RefCell::new(Tally::new(plan.stages.iter().map(|s| s.measured).collect(), plan.objective)),
+            tally: RefCell::new(Tally::new(
+                plan.stages.iter().map(|stage| stage.measured).collect(),
+                plan.objective,
+                plan.dilate,
+            )),
             stability: RefCell::default(),
             gauges,
         });
@@ -195,10 +199,10 @@ fn watch(
         let elapsed = course.model(now - course.start).min(total);
         let due = starts.partition_point(|start| *start <= now);
         for stage in begun..due {
-            progress(gauges.look(stage, true, elapsed, total));
+            progress(gauges.look(stage, true, course.start, elapsed, total));
         }
         if begun == due && due > 0 {
-            progress(gauges.look(due - 1, false, elapsed, total));
+            progress(gauges.look(due - 1, false, course.start, elapsed, total));
         }
         begun = due;
         let next = starts.get(begun).map_or(LOOK_INTERVAL, |start| LOOK_INTERVAL.min(*start - now));

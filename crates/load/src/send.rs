@@ -11,7 +11,7 @@ use tokio::{sync::mpsc, time};
 use wire::home::v2::GetHomeResponse;
 
 use crate::{
-    call::{Asked, Template, exchange},
+    call::{Answered, Asked, Template, exchange},
     check::{Finding, Markers, Stability, check},
     connection::Connections,
     outcome::{Failure, Outcome},
@@ -75,7 +75,7 @@ pub(crate) async fn drive(
 
 /// How the attempts at one operation ended.
 struct Answer {
-    result: Result<GetHomeResponse, Failure>,
+    result: Result<Answered, Failure>,
     attempts: u32,
     departed: bool,
 }
@@ -136,7 +136,7 @@ impl Sending {
         request_id: &str,
         attempt: u32,
         ends: Nanos,
-    ) -> Result<GetHomeResponse, Failure> {
+    ) -> Result<Answered, Failure> {
         let mut sender = self.connections.sender().ok_or(Failure::NotConnected)?;
         let now = MonotonicClock.now();
         let asked = Asked { attempt, timeout: self.timeout.map(|_| ends - now), ..asked(due, request_id) };
@@ -144,7 +144,7 @@ impl Sending {
         let exchange = exchange(&mut sender, request);
         if attempt == 1 {
             let error = MonotonicClock.now() - due.intended;
-            self.tally.borrow_mut().handed(due.place, error, self.course.dilate);
+            self.tally.borrow_mut().handed(due.place, error);
         }
         exchange.await
     }
@@ -160,16 +160,18 @@ impl Sending {
             attempts,
             markers: None,
             finding: None,
+            timing: None,
         };
         if departed {
             return ended;
         }
-        match result.map(|home| self.verify(due, &request_id, &home)) {
-            Ok(Ok(markers)) => {
+        match result.map(|answered| (self.verify(due, &request_id, &answered.home), answered.timing)) {
+            Ok((Ok(markers), timing)) => {
+                ended.timing = timing;
                 ended.outcome = if markers.degraded() { Outcome::OkDegraded } else { Outcome::Ok };
                 ended.markers = Some(markers);
             }
-            Ok(Err(finding)) => {
+            Ok((Err(finding), _)) => {
                 ended.outcome = Failure::CoreMismatch.outcome();
                 ended.failure = Some(Failure::CoreMismatch);
                 ended.finding = Some((request_id, finding));

@@ -1,6 +1,6 @@
 //! Source: the seam to `model::workload`: its arrivals become operations with names, and its callers' habits retries.
 
-use base::{Identity, Region, Subject, Tenant};
+use base::{Identity, Region, Subject, Tenant, WorkloadClass};
 use model::{names, workload::Arrival};
 
 use crate::{Plan, Rate, retry::Retries, schedule::Operation};
@@ -42,6 +42,22 @@ impl Source {
             facts: Facts { workload: workload.name.clone(), rate_per_s: offered.requests_per_s, scale },
         }
     }
+}
+
+/// How many operations of each class the plan's workload declares for each of its stages: the schedule made again, with
+/// nobody to follow it.
+pub fn declared(plan: &Plan) -> Vec<[u64; WorkloadClass::ALL.len()]> {
+    let offered = match plan.rate {
+        Rate::PerSecond(rate) => plan.workload.at_rate(rate),
+        Rate::Scale(scale) => plan.workload.at_scale(scale),
+    };
+    let course = plan.course(base::Nanos::ZERO);
+    let mut counts = vec![[0; WorkloadClass::ALL.len()]; plan.stages.len()];
+    let arrivals = plan.workload.arrivals(plan.seed, offered);
+    for (stage, class) in arrivals.map_while(|arrival| Some((course.stage(arrival.at)?, arrival.class))) {
+        counts[stage][class.index()] += 1;
+    }
+    counts
 }
 
 /// Names of the data set that come up often, made once.
@@ -104,6 +120,27 @@ mod tests {
         plan.seed = 8;
         let others = first(&plan, 1_000);
         assert!(others.iter().zip(&operations).any(|(one, other)| one.at != other.at));
+    }
+
+    #[test]
+    fn what_is_declared_is_what_is_scheduled() {
+        let seconds = Nanos::from_secs;
+        let mut plan = Plan::new("h:1", Workload::shipped(), Rate::PerSecond(250.0), seconds(2));
+        plan.stages.push(crate::StagePlan::measured("next", seconds(3)));
+        plan.seed = 9;
+        let operations = first(&plan, 3_000);
+        assert!(operations.last().expect("many").at > seconds(5), "all of them were made");
+        let of = |from: Nanos, to: Nanos| {
+            WorkloadClass::ALL.map(|class| {
+                let within = |operation: &&Operation| {
+                    (from..to).contains(&operation.at) && operation.identity.class == class
+                };
+                operations.iter().filter(within).count() as u64
+            })
+        };
+        let expected = [of(seconds(0), seconds(2)), of(seconds(2), seconds(5))];
+        assert_eq!(declared(&plan), expected);
+        assert_eq!(declared(&Plan { dilate: 7, ..plan }), expected, "slow motion changes no count");
     }
 
     #[test]

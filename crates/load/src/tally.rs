@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use base::{Nanos, WorkloadClass};
+use http::HeaderValue;
 use wire::home::v2::Marker;
 
 use crate::{
@@ -11,7 +12,11 @@ use crate::{
     latency::Latencies,
     outcome::{Failure, Outcome},
     report::MismatchSample,
+    slow::Slowest,
 };
+
+/// Answers faster than the objective over this are not looked at for where they spent their time.
+const SLOW_FROM: u64 = 3;
 
 /// Most mismatches that are kept as samples.
 pub(crate) const MISMATCH_SAMPLES_MAX: usize = 10;
@@ -38,6 +43,8 @@ pub(crate) struct Ended {
     pub(crate) attempts: u32,
     pub(crate) markers: Option<Markers>,
     pub(crate) finding: Option<(String, Finding)>,
+    /// The `server-timing` of a correct answer.
+    pub(crate) timing: Option<HeaderValue>,
 }
 
 /// Counts of one class in one stage.
@@ -59,6 +66,8 @@ pub(crate) struct ClassTally {
     pub(crate) reputation: [u64; MARKERS],
     /// Made at the first success of a measured stage.
     pub(crate) latency: Option<Latencies>,
+    /// Of measured stages.
+    pub(crate) slowest: Slowest,
 }
 
 impl ClassTally {
@@ -91,9 +100,10 @@ impl ClassTally {
         if let Some(latency) = &other.latency {
             self.latency.get_or_insert_default().merge(latency);
         }
+        self.slowest.merge(&other.slowest);
     }
 
-    fn end(&mut self, ended: &Ended, objective: Nanos, measured: bool) {
+    fn end(&mut self, ended: &Ended, objective: Nanos, measured: bool, dilate: u32) {
         self.in_flight -= 1;
         self.completed[ended.outcome.index()] += 1;
         self.attempts += u64::from(ended.attempts);
@@ -110,6 +120,9 @@ impl ClassTally {
             self.within_objective += u64::from(ended.latency <= objective);
             if measured {
                 self.latency.get_or_insert_default().record(ended.latency);
+                if ended.latency.get() >= objective.get() / SLOW_FROM {
+                    self.slowest.offer(ended.latency, ended.timing.as_ref(), dilate);
+                }
             }
         }
         if let Some(markers) = ended.markers {
@@ -128,6 +141,7 @@ fn add<const N: usize>(into: &mut [u64; N], from: &[u64; N]) {
 /// All counts of a run, as the sending thread keeps them.
 pub(crate) struct Tally {
     objective: Nanos,
+    dilate: u32,
     measured: Vec<bool>,
     pub(crate) stages: Vec<[ClassTally; CLASSES]>,
     pub(crate) timeline: Timeline,
@@ -140,9 +154,10 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    pub(crate) fn new(measured: Vec<bool>, objective: Nanos) -> Self {
+    pub(crate) fn new(measured: Vec<bool>, objective: Nanos, dilate: u32) -> Self {
         Self {
             objective,
+            dilate,
             stages: measured.iter().map(|_| <[ClassTally; CLASSES]>::default()).collect(),
             measured,
             timeline: Timeline::default(),
@@ -165,9 +180,9 @@ impl Tally {
     }
 
     /// An operation was handed to a connection, `error` (wall time) after its intended start.
-    pub(crate) fn handed(&mut self, place: Place, error: Nanos, dilate: u32) {
+    pub(crate) fn handed(&mut self, place: Place, error: Nanos) {
         if self.measured[place.stage] {
-            self.clock_error.record(Nanos::new(error.get() / u64::from(dilate)));
+            self.clock_error.record(Nanos::new(error.get() / u64::from(self.dilate)));
             self.clock_error_wall.record(error);
         }
     }
@@ -175,8 +190,8 @@ impl Tally {
     /// An operation ended.
     pub(crate) fn end(&mut self, ended: Ended) {
         let Place { stage, class, .. } = ended.place;
-        self.stages[stage][class.index()].end(&ended, self.objective, self.measured[stage]);
-        self.timeline.end(&ended);
+        self.stages[stage][class.index()].end(&ended, self.objective, self.measured[stage], self.dilate);
+        self.timeline.end(&ended, self.objective);
         if let Some((request_id, found)) = ended.finding
             && self.samples.len() < MISMATCH_SAMPLES_MAX
         {
@@ -195,6 +210,9 @@ pub(crate) struct Second {
     pub(crate) ok_degraded: u32,
     pub(crate) failed: u32,
     pub(crate) departed: u32,
+    /// Correct within the objective.
+    pub(crate) good: u32,
+    pub(crate) departed_before_objective: u32,
     pub(crate) omitted: [u32; MARKERS],
     pub(crate) p50_ms: Option<f64>,
     pub(crate) p99_ms: Option<f64>,
@@ -219,16 +237,20 @@ impl Timeline {
         self.settle(second);
     }
 
-    fn end(&mut self, ended: &Ended) {
+    fn end(&mut self, ended: &Ended, objective: Nanos) {
         let second = &mut self.seconds[ended.place.second];
         second.outstanding -= 1;
         match ended.outcome {
             Outcome::Ok => second.ok += 1,
             Outcome::OkDegraded => second.ok_degraded += 1,
-            Outcome::Departed => second.departed += 1,
+            Outcome::Departed => {
+                second.departed += 1;
+                second.departed_before_objective += u32::from(ended.latency < objective);
+            }
             _ => second.failed += 1,
         }
         if ended.outcome.is_success() {
+            second.good += u32::from(ended.latency <= objective);
             second.micros.push(u32::try_from(ended.latency.as_micros()).unwrap_or(u32::MAX));
         }
         for marker in ended.markers.iter().flat_map(|both| [both.recommendations, both.reputation]) {

@@ -25,6 +25,7 @@ fn ended(place: Place, outcome: Outcome, millis: u64) -> Ended {
         attempts: 1,
         markers,
         finding: None,
+        timing: None,
     }
 }
 
@@ -35,7 +36,7 @@ fn run(tally: &mut Tally, ending: Ended) {
 
 #[test]
 fn only_successes_of_measured_stages_are_latencies_and_degraded_ones_stay_in() {
-    let mut tally = Tally::new(vec![false, true], OBJECTIVE);
+    let mut tally = Tally::new(vec![false, true], OBJECTIVE, 1);
     run(&mut tally, ended(place(0, 0), Outcome::Ok, 5_000));
     run(&mut tally, ended(place(1, 0), Outcome::Ok, 10));
     run(&mut tally, ended(place(1, 0), Outcome::OkDegraded, 200));
@@ -55,18 +56,39 @@ fn only_successes_of_measured_stages_are_latencies_and_degraded_ones_stay_in() {
 
 #[test]
 fn the_objective_is_met_at_its_very_bound_and_not_after() {
-    let mut tally = Tally::new(vec![true], OBJECTIVE);
+    let mut tally = Tally::new(vec![true], OBJECTIVE, 1);
     run(&mut tally, ended(place(0, 0), Outcome::Ok, 300));
     run(&mut tally, ended(place(0, 0), Outcome::Ok, 301));
     run(&mut tally, ended(place(0, 0), Outcome::Departed, 300));
     let counted = &tally.stages[0][WorkloadClass::Premium.index()];
     assert_eq!(counted.within_objective, 1);
     assert_eq!(counted.departed_before_objective, 0);
+    run(&mut tally, ended(place(0, 0), Outcome::Departed, 60));
+    let second = &tally.timeline.finish()[0];
+    assert_eq!((second.good, second.departed, second.departed_before_objective), (1, 2, 1));
+}
+
+#[test]
+fn only_slow_correct_answers_of_measured_stages_are_looked_at() {
+    let mut tally = Tally::new(vec![false, true], OBJECTIVE, 1);
+    let timed = |stage: usize, outcome: Outcome, millis: u64| Ended {
+        timing: Some(HeaderValue::from_static("admission;dur=0;wait=30, profile;dur=50;wait=0")),
+        ..ended(place(stage, 0), outcome, millis)
+    };
+    run(&mut tally, timed(0, Outcome::Ok, 900));
+    run(&mut tally, timed(1, Outcome::Ok, 99));
+    run(&mut tally, timed(1, Outcome::Deadline, 900));
+    let class = WorkloadClass::Premium.index();
+    assert_eq!(tally.stages[0][class].slowest.means(100).n, 0);
+    assert_eq!(tally.stages[1][class].slowest.means(100).n, 0);
+    run(&mut tally, timed(1, Outcome::OkDegraded, 100));
+    let means = tally.stages[1][class].slowest.means(100);
+    assert_eq!((means.n, means.latency, means.executor_wait), (1, Some(100.0), Some(30.0)));
 }
 
 #[test]
 fn a_second_is_settled_once_its_last_operation_ended() {
-    let mut tally = Tally::new(vec![true], OBJECTIVE);
+    let mut tally = Tally::new(vec![true], OBJECTIVE, 1);
     tally.begin(place(0, 0));
     tally.begin(place(0, 0));
     tally.end(ended(place(0, 0), Outcome::Ok, 10));
@@ -86,7 +108,7 @@ fn a_second_is_settled_once_its_last_operation_ended() {
 
 #[test]
 fn samples_of_mismatches_are_bounded_and_all_are_counted() {
-    let mut tally = Tally::new(vec![true], OBJECTIVE);
+    let mut tally = Tally::new(vec![true], OBJECTIVE, 1);
     let total = MISMATCH_SAMPLES_MAX as u64 + 5;
     for number in 0..total {
         let found = Finding { violation: crate::check::Violation::Marker, detail: String::new() };

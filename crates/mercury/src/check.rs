@@ -58,7 +58,11 @@ fn given<T>(
     }
 }
 
-fn read<T>(path: &Path, parse: fn(&str, &str) -> Result<T, model::faults::Faults>) -> Result<T, String> {
+/// Reads and parses a file; the error names every fault of it.
+pub(crate) fn read<T>(
+    path: &Path,
+    parse: fn(&str, &str) -> Result<T, model::faults::Faults>,
+) -> Result<T, String> {
     let name = path.display().to_string();
     let text = fs::read_to_string(path).map_err(|error| format!("cannot read {name}: {error}"))?;
     parse(&name, &text).map_err(|faults| faults.to_string())

@@ -78,6 +78,12 @@ pub(crate) enum Command {
         /// Only those of this logical operation.
         #[arg(long, value_name = "ID")]
         request_id: Option<String>,
+        /// Only those of logical operations whose id begins so.
+        #[arg(long, value_name = "TEXT")]
+        request_id_prefix: Option<String>,
+        /// Only those to this dependency.
+        #[arg(long, value_parser = dependency)]
+        dependency: Option<Dependency>,
         /// How they are printed.
         #[arg(long, value_enum, default_value_t = Output::Human)]
         output: Output,
@@ -200,11 +206,18 @@ pub(crate) fn run(command: Command) -> Exit {
             println!("{dependency}: {servers} servers, queue of {queue_max}");
             Ok(())
         }),
-        Command::Journal { at, limit, request_id, output } => control(&at, async |mut client| {
-            let message = ListJournalRequest { limit, request_id: request_id.unwrap_or_default() };
-            print_journal(&told(client.list_journal(bounded(message)).await)?, output);
-            Ok(())
-        }),
+        Command::Journal { at, limit, request_id, request_id_prefix, dependency, output } => {
+            let message = ListJournalRequest {
+                limit,
+                request_id: request_id.unwrap_or_default(),
+                dependency: dependency.map_or_else(String::new, |dependency| dependency.to_string()),
+                request_id_prefix: request_id_prefix.unwrap_or_default(),
+            };
+            control(&at, async |mut client| {
+                print_journal(&told(client.list_journal(bounded(message)).await)?, output);
+                Ok(())
+            })
+        }
         Command::Stats { at } => control(&at, async |mut client| {
             print_stats(&told(client.get_stats(bounded(GetStatsRequest {})).await)?);
             Ok(())
@@ -362,6 +375,8 @@ fn json(entry: &JournalEntry) -> serde_json::Value {
         "outcome": entry.outcome,
         "fault": entry.fault,
         "arrived_monotonic_us": entry.arrived_monotonic_us,
+        "arrived_monotonic_ns": entry.arrived_monotonic_ns,
+        "ended_monotonic_ns": entry.ended_monotonic_ns,
         "late_us": entry.late_us,
     })
 }
@@ -371,6 +386,7 @@ fn print_stats(stats: &GetStatsResponse) {
         "dependency",
         "calls",
         "ok",
+        "not found",
         "faulted",
         "overload",
         "cancelled",
@@ -381,7 +397,7 @@ fn print_stats(stats: &GetStatsResponse) {
         "queued",
     ];
     let rows = stats.dependencies.iter().map(|of| {
-        let counts = [of.calls, of.ok, of.faulted, of.overloaded, of.cancelled, of.expired];
+        let counts = [of.calls, of.ok, of.not_found, of.faulted, of.overloaded, of.cancelled, of.expired];
         let gauges = [of.in_service, of.peak_in_service, of.servers, of.queued].map(u64::from);
         let numbers = counts.into_iter().chain(gauges).map(load::table::count);
         std::iter::once(of.dependency.clone()).chain(numbers).collect()

@@ -7,6 +7,7 @@ mod emulate;
 mod endpoints;
 mod exit;
 mod load;
+mod policy;
 mod probe;
 mod rehearse;
 mod serve;
@@ -42,6 +43,9 @@ enum Command {
     Probe(probe::Args),
     /// Validate policy, workload and scenario files.
     Check(check::Args),
+    /// Look into a policy: what its figures add up to.
+    #[command(subcommand)]
+    Policy(policy::Command),
 }
 
 fn main() -> std::process::ExitCode {
@@ -53,6 +57,7 @@ fn main() -> std::process::ExitCode {
         Command::Emulator(command) => emulate::run(command),
         Command::Probe(args) => probe::run(args),
         Command::Check(args) => check::run(&args),
+        Command::Policy(command) => policy::run(command),
     };
     exit.report()
 }

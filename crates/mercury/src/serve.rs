@@ -109,7 +109,7 @@ pub(crate) struct Args {
     /// Seed of the emulator's data set and draws.
     #[arg(long, value_name = "N", env = "MERCURY_SEED", default_value_t = 1)]
     seed: u64,
-    /// Size of the emulated dependencies, as a share of one admission domain.
+    /// Size of the system, as a share of one admission domain: pools, gates and emulated capacity.
     #[arg(long, value_name = "A/B", env = "MERCURY_SCALE", default_value = "1", value_parser = Scale::parse)]
     scale: Scale,
     /// Slow motion: every latency, deadline, reserve and budget times N.
@@ -209,9 +209,9 @@ async fn serve(args: Args, mut process: Process) -> Result<DrainReport, Exit> {
     announced[if server == Server::HomeApi { "http" } else { "grpc" }] = main_at.to_string().into();
 
     let drain = if let Some(service) = server.service() {
-        let policy = policy(args.policy.as_deref())?.dilated(args.dilate);
+        let policy = policy(args.policy.as_deref())?.scaled(args.scale).dilated(args.dilate);
         let drain = policy.drain;
-        let shown = json!({"generation": policy.generation, "digest": format!("{:016x}", policy.digest)});
+        let shown = crate::policy::shown(&policy);
         let host = Host {
             service,
             world: process.world.clone(),

@@ -28,6 +28,11 @@ impl Faults {
         Self { file: file.to_owned(), list }
     }
 
+    /// A fault of the file as a whole.
+    pub(crate) fn whole(file: &str, message: String) -> Self {
+        Self::new(file, vec![Fault { line: 1, path: String::new(), message }])
+    }
+
     /// The name of the file, as the reader was given it.
     pub fn file(&self) -> &str {
         &self.file

@@ -8,6 +8,7 @@ pub mod latency;
 pub mod names;
 pub mod policy;
 pub mod read;
+pub mod rollout;
 pub mod scale;
 pub mod scenario;
 pub mod workload;

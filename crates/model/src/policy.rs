@@ -1,14 +1,33 @@
 //! Policy: every bound, budget and reserve of the suite, read from one document and frozen (DESIGN 3.9).
 
+mod admission;
+mod audit;
+mod mechanisms;
+mod overlay;
+mod parts;
+
 use base::{Dependency, Nanos, mix};
+use control::{coalescing, mode::Rollout};
 
 use crate::{
+    Scale,
     faults::Faults,
     read::{self, Table, every},
 };
 
+pub use self::{
+    admission::{AdmissionPolicy, Boundary},
+    audit::{Audit, Finding, Rule},
+    mechanisms::Mechanism,
+    overlay::overlay,
+    parts::{BranchPolicy, DegradationPolicy, ExposurePolicy, Limits, ServicePolicy},
+};
+
 /// The policy document that this version ships with, as a file name for messages and its text.
 pub const SHIPPED: (&str, &str) = ("config/policy.toml", include_str!("../../../config/policy.toml"));
+/// The old design as a policy: the same bounds, and no mechanism on.
+pub const LEGACY: (&str, &str) =
+    ("config/policy-legacy.toml", include_str!("../../../config/policy-legacy.toml"));
 
 /// A process that serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -102,6 +121,14 @@ pub struct Policy {
     pub limits: Limits,
     /// How exposures reach the ledger.
     pub exposure: ExposurePolicy,
+    /// How identical profile reads share a call.
+    pub coalescing: coalescing::Rules,
+    /// When optional sections give way to the process's own pressure.
+    pub degradation: DegradationPolicy,
+    /// How many times slower than declared everything runs; 1 is real time. Not part of the document.
+    pub dilation: u32,
+    mechanisms: mechanisms::Rollouts,
+    admission: [AdmissionPolicy; 2],
     services: [ServicePolicy; 8],
     branches: [BranchPolicy; 7],
 }
@@ -120,68 +147,32 @@ impl Policy {
             }
         }
         for branch in &mut dilated.branches {
-            branch.worst_useful = branch.worst_useful.times(factor);
+            for span in [&mut branch.worst_useful, &mut branch.independent_timeout] {
+                *span = span.times(factor);
+            }
         }
+        let (flights, pressure) = (&mut dilated.coalescing, &mut dilated.degradation);
+        for span in [
+            &mut flights.freshness_window,
+            &mut flights.useful_min,
+            &mut flights.duration_max,
+            &mut pressure.bounds.queue_age_max,
+            &mut pressure.bounds.window,
+            &mut pressure.floor,
+        ] {
+            *span = span.times(factor);
+        }
+        dilated.admission = dilated.admission.map(|boundary| boundary.dilated(factor));
+        dilated.dilation = dilated.dilation.saturating_mul(factor);
         dilated
     }
-}
 
-/// Time bounds of one service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ServicePolicy {
-    /// Deadline of a call that sent none.
-    pub default_timeout: Nanos,
-    /// Longest deadline that is honoured; a longer one is clamped to it.
-    pub timeout_max: Nanos,
-    /// What this hop keeps of the deadline for itself when it calls on.
-    pub reserve: Nanos,
-}
-
-/// How the home page treats one of its branches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BranchPolicy {
-    /// The longest that useful work of this branch is expected to take; with less left, it is not started.
-    pub worst_useful: Nanos,
-    /// Whether the branch is called at all. Always true for a mandatory one.
-    pub enabled: bool,
-}
-
-/// Bounds of every listener and connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Connections of one process.
-    pub connections_max: u32,
-    /// Concurrent streams of one connection.
-    pub streams_max: u32,
-    /// Bytes of a request's headers.
-    pub header_bytes_max: u32,
-    /// Bytes of a request's body.
-    pub body_bytes_max: u32,
-    /// How long a new connection may send nothing.
-    pub first_byte_timeout: Nanos,
-    /// Silence after which a connection is probed.
-    pub keep_alive_interval: Nanos,
-    /// How long the answer to a probe may take.
-    pub keep_alive_timeout: Nanos,
-    /// Flow-control window of a stream.
-    pub stream_window_bytes: u32,
-    /// Flow-control window of a connection.
-    pub connection_window_bytes: u32,
-    /// Streams that a peer reset before they were accepted.
-    pub pending_reset_streams_max: u32,
-    /// Streams that this side reset, over the life of a connection.
-    pub local_reset_streams_max: u32,
-}
-
-/// How exposures reach the ledger.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ExposurePolicy {
-    /// Rows of one transaction.
-    pub batch_max: u32,
-    /// Rows that may wait for the writer.
-    pub queue_max: u32,
-    /// How long the ledger waits for a lock that another process holds.
-    pub busy_timeout: Nanos,
+    /// The policy of a smaller system: pools and gates are those of a fraction of one admission domain (DESIGN 5). Times
+    /// and the bounds of connections stay as they are.
+    pub fn scaled(&self, scale: Scale) -> Self {
+        let admission = self.admission.map(|boundary| boundary.scaled(scale));
+        Self { admission, ..self.clone() }
+    }
 }
 
 impl Policy {
@@ -203,6 +194,16 @@ impl Policy {
         &self.services[name as usize]
     }
 
+    /// A mechanism's mode and scope.
+    pub const fn mechanism(&self, mechanism: Mechanism) -> &Rollout {
+        &self.mechanisms[mechanism.index()]
+    }
+
+    /// The bounds of a boundary.
+    pub const fn admission(&self, boundary: Boundary) -> &AdmissionPolicy {
+        &self.admission[boundary.index()]
+    }
+
     /// How the home page treats a branch.
     pub const fn branch(&self, dependency: Dependency) -> &BranchPolicy {
         &self.branches[dependency.index()]
@@ -218,14 +219,20 @@ fn policy(table: &mut Table<'_>, digest: u64) -> Option<Policy> {
     let response_reserve = table.millis("response_reserve_ms", 1..=SPAN_MS_MAX);
     let optional_floor = table.millis("optional_floor_ms", 1..=SPAN_MS_MAX);
     let drain = table.millis("drain_ms", 1..=10 * SPAN_MS_MAX);
+    let mechanisms = table.section("mechanisms", mechanisms::mechanisms);
+    let admission = table.section("admission", |admission| {
+        every(Boundary::ALL.map(|name| admission.section(name.as_str(), admission::boundary)))
+    });
+    let coalescing = table.section("coalescing", parts::coalescing);
+    let degradation = table.section("degradation", parts::degradation);
     let services = table.section("services", |services| {
-        every(ServiceName::ALL.map(|name| services.section(name.as_str(), service)))
+        every(ServiceName::ALL.map(|name| services.section(name.as_str(), parts::service)))
     });
     let branches = table.section("branches", |branches| {
-        every(Dependency::ALL.map(|name| branches.section(name.as_str(), |table| branch(table, name))))
+        every(Dependency::ALL.map(|name| branches.section(name.as_str(), |table| parts::branch(table, name))))
     });
-    let limits = table.section("limits", limits);
-    let exposure = table.section("exposure", exposure);
+    let limits = table.section("limits", parts::limits);
+    let exposure = table.section("exposure", parts::exposure);
 
     if let (Some(objective), Some(reserve), Some(floor)) = (objective, response_reserve, optional_floor) {
         if reserve >= floor {
@@ -233,6 +240,18 @@ fn policy(table: &mut Table<'_>, digest: u64) -> Option<Policy> {
         }
         if floor >= objective {
             table.fault("optional_floor_ms", "must be below objective_ms");
+        }
+        if reserve >= objective {
+            table.fault("response_reserve_ms", "must be below objective_ms");
+        }
+    }
+    if let (Some(degradation), Some(floor), Some(objective)) = (&degradation, optional_floor, objective) {
+        if degradation.floor < floor {
+            let message = "must not be below optional_floor_ms: pressure would let more sections start";
+            table.fault_in(&["degradation", "pressure_floor_ms"], message);
+        }
+        if degradation.floor > objective {
+            table.fault_in(&["degradation", "pressure_floor_ms"], "must not exceed objective_ms");
         }
     }
     if let (Some(services), Some(reserve)) = (&services, response_reserve)
@@ -267,6 +286,11 @@ fn policy(table: &mut Table<'_>, digest: u64) -> Option<Policy> {
         drain: drain?,
         limits: limits?,
         exposure: exposure?,
+        coalescing: coalescing?,
+        degradation: degradation?,
+        dilation: 1,
+        mechanisms: mechanisms?,
+        admission: admission?,
         services: services?,
         branches: branches?,
     })
@@ -274,86 +298,18 @@ fn policy(table: &mut Table<'_>, digest: u64) -> Option<Policy> {
 
 /// The serial part of the call graph: profile, entitlement, then the longest of the mandatory parallel branches.
 fn mandatory_chain(branches: &[BranchPolicy; 7]) -> Nanos {
-    let serial = [Dependency::Profile, Dependency::Entitlement];
-    let useful = |name: Dependency| branches[name.index()].worst_useful;
-    let parallel = Dependency::ALL
-        .into_iter()
-        .filter(|name| !name.is_optional() && !serial.contains(name))
-        .map(useful)
-        .max();
-    useful(serial[0]) + useful(serial[1]) + parallel.unwrap_or_default()
+    let serial = [Dependency::Profile, Dependency::Entitlement, longest_mandatory_branch(branches)];
+    serial.into_iter().fold(Nanos::ZERO, |sum, name| sum + branches[name.index()].worst_useful)
 }
 
-fn service(table: &mut Table<'_>) -> Option<ServicePolicy> {
-    let default_timeout = table.millis("default_timeout_ms", 1..=SPAN_MS_MAX);
-    let timeout_max = table.millis("timeout_max_ms", 1..=SPAN_MS_MAX);
-    let reserve = table.millis("reserve_ms", 0..=1_000);
-    if let (Some(default), Some(max)) = (default_timeout, timeout_max)
-        && default > max
-    {
-        table.fault("default_timeout_ms", "must not exceed timeout_max_ms");
-    }
-    if let (Some(default), Some(reserve)) = (default_timeout, reserve)
-        && reserve >= default
-    {
-        table.fault("reserve_ms", "must be below default_timeout_ms");
-    }
-    Some(ServicePolicy { default_timeout: default_timeout?, timeout_max: timeout_max?, reserve: reserve? })
-}
-
-fn branch(table: &mut Table<'_>, name: Dependency) -> Option<BranchPolicy> {
-    let worst_useful = table.millis("worst_useful_ms", 1..=SPAN_MS_MAX);
-    let enabled = table.boolean_or("enabled", true);
-    if enabled == Some(false) && !name.is_optional() {
-        table.fault("enabled", "must be true: the page is wrong without this branch");
-    }
-    Some(BranchPolicy { worst_useful: worst_useful?, enabled: enabled? })
-}
-
-fn limits(table: &mut Table<'_>) -> Option<Limits> {
-    /// The largest flow-control window that HTTP/2 knows.
-    const WINDOW_BYTES_MAX: u32 = (1 << 31) - 1;
-    let connections_max = table.integer32("connections_max", 1..=65_536);
-    let streams_max = table.integer32("streams_max", 1..=65_536);
-    let header_bytes_max = table.integer32("header_bytes_max", 1_024..=1 << 20);
-    let body_bytes_max = table.integer32("body_bytes_max", 1_024..=1 << 24);
-    let first_byte_timeout = table.millis("first_byte_timeout_ms", 1..=SPAN_MS_MAX);
-    let keep_alive_interval = table.millis("keep_alive_interval_ms", 100..=10 * SPAN_MS_MAX);
-    let keep_alive_timeout = table.millis("keep_alive_timeout_ms", 100..=SPAN_MS_MAX);
-    let stream_window_bytes = table.integer32("stream_window_bytes", 65_535..=WINDOW_BYTES_MAX);
-    let connection_window_bytes = table.integer32("connection_window_bytes", 65_535..=WINDOW_BYTES_MAX);
-    let pending_reset_streams_max = table.integer32("pending_reset_streams_max", 1..=u32::MAX);
-    let local_reset_streams_max = table.integer32("local_reset_streams_max", 1..=u32::MAX);
-    if let (Some(stream), Some(connection)) = (stream_window_bytes, connection_window_bytes)
-        && stream > connection
-    {
-        table.fault("stream_window_bytes", "must not exceed connection_window_bytes");
-    }
-    Some(Limits {
-        connections_max: connections_max?,
-        streams_max: streams_max?,
-        header_bytes_max: header_bytes_max?,
-        body_bytes_max: body_bytes_max?,
-        first_byte_timeout: first_byte_timeout?,
-        keep_alive_interval: keep_alive_interval?,
-        keep_alive_timeout: keep_alive_timeout?,
-        stream_window_bytes: stream_window_bytes?,
-        connection_window_bytes: connection_window_bytes?,
-        pending_reset_streams_max: pending_reset_streams_max?,
-        local_reset_streams_max: local_reset_streams_max?,
+/// The mandatory branch of the fan-out that takes longest.
+fn longest_mandatory_branch(branches: &[BranchPolicy; 7]) -> Dependency {
+    let parallel = [Dependency::Inventory, Dependency::Pricing, Dependency::Experiment];
+    let [first, others @ ..] = parallel;
+    others.into_iter().fold(first, |longest, name| {
+        let longer = branches[name.index()].worst_useful > branches[longest.index()].worst_useful;
+        if longer { name } else { longest }
     })
-}
-
-fn exposure(table: &mut Table<'_>) -> Option<ExposurePolicy> {
-    let batch_max = table.integer32("batch_max", 1..=4_096);
-    let queue_max = table.integer32("queue_max", 1..=65_536);
-    let busy_timeout = table.millis("busy_timeout_ms", 1..=SPAN_MS_MAX);
-    if let (Some(batch), Some(queue)) = (batch_max, queue_max)
-        && queue < batch
-    {
-        table.fault("queue_max", "must not be below batch_max");
-    }
-    Some(ExposurePolicy { batch_max: batch_max?, queue_max: queue_max?, busy_timeout: busy_timeout? })
 }
 
 #[cfg(test)]

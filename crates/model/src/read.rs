@@ -28,19 +28,7 @@ pub fn document<T>(
     text: &str,
     build: impl FnOnce(&mut Table<'_>) -> Option<T>,
 ) -> Result<T, Faults> {
-    if text.len() > TEXT_BYTES_MAX {
-        let message = format!("the file has {} bytes, more than the {TEXT_BYTES_MAX} allowed", text.len());
-        return Err(Faults::new(file, vec![Fault { line: 1, path: String::new(), message }]));
-    }
-    let (root, errors) = DeTable::parse_recoverable(text);
-    let syntax: Vec<Fault> = errors
-        .iter()
-        .map(|error| Fault {
-            line: line_of(text, error.span().map_or(0, |span| span.start)),
-            path: String::new(),
-            message: error.message().replace('\n', "; "),
-        })
-        .collect();
+    let (root, syntax) = parse(file, text)?;
     let log =
         Log { text, broken: syntax.iter().map(|fault| fault.line).collect(), faults: RefCell::new(syntax) };
     let mut table =
@@ -58,6 +46,33 @@ pub fn document<T>(
             Err(Faults::new(file, faults))
         }
     }
+}
+
+/// Whether `text` is TOML at all.
+///
+/// # Errors
+/// [`Faults`] with every syntax fault.
+pub(crate) fn syntax(file: &str, text: &str) -> Result<(), Faults> {
+    let (_, faults) = parse(file, text)?;
+    if faults.is_empty() { Ok(()) } else { Err(Faults::new(file, faults)) }
+}
+
+/// What the parser makes of a text, and the syntax faults that it found.
+fn parse<'d>(file: &str, text: &'d str) -> Result<(Spanned<DeTable<'d>>, Vec<Fault>), Faults> {
+    if text.len() > TEXT_BYTES_MAX {
+        let bytes = text.len();
+        return Err(Faults::whole(
+            file,
+            format!("the file has {bytes} bytes, more than the {TEXT_BYTES_MAX} allowed"),
+        ));
+    }
+    let (root, errors) = DeTable::parse_recoverable(text);
+    let fault = |error: &toml::de::Error| Fault {
+        line: line_of(text, error.span().map_or(0, |span| span.start)),
+        path: String::new(),
+        message: error.message().replace('\n', "; "),
+    };
+    Ok((root, errors.iter().map(fault).collect()))
 }
 
 /// Where faults are collected while a document is read.
@@ -175,6 +190,30 @@ impl<'d> Table<'d> {
         self.optional(key).map_or(Some(None), |value| value.text(expected, accept).map(Some))
     }
 
+    /// An array of at most `count_max` texts, each of which `accept` turns into a value; `Some(None)` when the key is absent.
+    pub fn texts_opt<T>(
+        &mut self,
+        key: &'static str,
+        count_max: usize,
+        expected: &str,
+        accept: impl Fn(&str) -> Option<T>,
+    ) -> Option<Option<Vec<T>>> {
+        let Some(value) = self.optional(key) else { return Some(None) };
+        let DeValue::Array(items) = value.value() else {
+            return value.unexpected("an array of texts");
+        };
+        if items.is_empty() || items.len() > count_max {
+            return value.unexpected(&format!("1 to {count_max} texts"));
+        }
+        let read = items.iter().enumerate().map(|(position, item)| {
+            let line = line_of(self.log.text, item.span().start);
+            let path = format!("{}[{position}]", value.path);
+            Value { log: self.log, line, path, spanned: item }.text(expected, &accept)
+        });
+        // All of them are read before the first fault ends it.
+        read.collect::<Vec<_>>().into_iter().collect::<Option<Vec<T>>>().map(Some)
+    }
+
     /// A table that must be there.
     pub fn section<T>(
         &mut self,
@@ -191,6 +230,14 @@ impl<'d> Table<'d> {
         build: impl FnOnce(&mut Table<'_>) -> Option<T>,
     ) -> Option<Option<T>> {
         self.optional(key).map_or(Some(None), |value| value.section(build).map(Some))
+    }
+
+    /// Whether there is a table of that name. What it holds is another document's and is not read here.
+    pub fn carries(&mut self, key: &'static str) -> Option<bool> {
+        self.optional(key).map_or(Some(false), |value| match value.value() {
+            DeValue::Table(_) => Some(true),
+            _ => value.unexpected("a table"),
+        })
     }
 
     /// An array of tables with a length within `count`; an absent key is an empty array.
@@ -230,6 +277,25 @@ impl<'d> Table<'d> {
     pub fn fault(&self, key: &str, message: impl Into<String>) {
         let line = self.entries.get_key_value(key).map_or(self.line, |(name, _)| self.line_at(name));
         self.log.add(line, self.path_of(key), message.into());
+    }
+
+    /// Records a fault of a key in a table below this one, given by its keys from here, that only shows beside others.
+    pub fn fault_in(&self, keys: &[&str], message: impl Into<String>) {
+        let Some((first, rest)) = keys.split_first() else { return };
+        let mut path = self.path_of(first);
+        let mut line = self.entries.get_key_value(*first).map_or(self.line, |(name, _)| self.line_at(name));
+        let mut found = self.entries.get(*first);
+        for key in rest {
+            path = format!("{path}.{key}");
+            let below = found
+                .and_then(|value| value.get_ref().as_table())
+                .and_then(|table| table.get_key_value(*key));
+            if let Some((name, _)) = below {
+                line = self.line_at(name);
+            }
+            found = below.map(|(_, value)| value);
+        }
+        self.log.add(line, path, message.into());
     }
 
     fn optional(&mut self, key: &'static str) -> Option<Value<'d>> {

@@ -1,100 +1,176 @@
-//! Gates: the bounds of a rehearsal, each with what was observed against it.
+//! Gates: the bounds of a rehearsal, each with what was observed against it. Pure: a report goes in, gates come out.
 //!
-//! Until the repair exists, a run is judged by the gates of an honest run only: the arrivals balance, the generator and
-//! the emulator kept time, there is a sample, and every answer was correct. The bounds of the objective are listed with
-//! what was observed, and are not applicable.
+//! [`evidence`] asks whether the run can be relied on and whether its story is the whole one; it trusts no figure that it
+//! can make again from counts and buckets. [`objective`] holds the policy after against the objective, [`comparison`] holds
+//! it against the policy before, and [`mechanism`] each mechanism alone. Nothing is averaged into a score.
+
+pub mod comparison;
+pub mod evidence;
+pub mod mechanism;
+pub mod objective;
+
+#[cfg(test)]
+pub(crate) mod example;
+#[cfg(test)]
+mod stories;
 
 use serde::Serialize;
 
 use crate::{
-    report::{Generator, State},
+    report::{Report, State},
     verdict::Verdict,
 };
 
-/// One bound.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// What a gate speaks about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Whether the run can be relied on, and whether its story is the whole one.
+    #[default]
+    Evidence,
+    /// The bounds of the objective.
+    Objective,
+    /// Before against after.
+    Comparison,
+}
+
+/// Which side of the bound passes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rule {
+    /// What was observed is at most the bound.
+    #[default]
+    AtMost,
+    /// What was observed is below the bound.
+    Below,
+    /// What was observed is at least the bound.
+    AtLeast,
+}
+
+/// What a breach asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// The change does not go in.
+    #[default]
+    Block,
+    /// The rollout stays where it is until the cause is known.
+    Hold,
+    /// Somebody who answers for the product decides, on record.
+    ProductDecision,
+    /// The run shows nothing and is made again.
+    Repeat,
+}
+
+impl Action {
+    /// As people say it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Block => "block the change",
+            Self::Hold => "hold and find the cause",
+            Self::ProductDecision => "needs a recorded product decision",
+            Self::Repeat => "repeat the run",
+        }
+    }
+}
+
+/// One bound. Policy, state and name together tell it apart.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Gate {
     /// Its name.
     pub name: &'static str,
+    /// What it speaks about.
+    pub kind: Kind,
+    /// The policy that it judges; null when it is about all of them.
+    pub policy: Option<String>,
+    /// The state that it judges; null when it is about all of them.
+    pub state: Option<String>,
     /// Unit of `observed` and `bound`.
     pub unit: &'static str,
     /// What was observed; null when nothing was.
     pub observed: Option<f64>,
-    /// The largest value that passes; for [`SAMPLES_MIN`] the smallest.
+    /// Which side of the bound passes.
+    pub rule: Rule,
+    /// The bound.
     pub bound: f64,
     /// What follows.
     pub verdict: Verdict,
+    /// What a breach asks for.
+    pub action: Action,
+    /// Why the verdict is not simply observed against bound, or where the worst was; empty when there is nothing to say.
+    pub detail: String,
 }
 
-/// Largest 99th percentile of the emulator's own timer lateness.
-pub const TIMER_LATENESS_P99_MAX_MS: f64 = 3.0;
-/// Fewest correct answers of a state.
-pub const SAMPLES_MIN: f64 = 1.0;
+impl Gate {
+    /// A gate that passes at its bound and below.
+    pub fn at_most(name: &'static str, unit: &'static str, observed: Option<f64>, bound: f64) -> Self {
+        let verdict = Verdict::at_most(observed, bound);
+        Self { name, unit, observed, bound, verdict, ..Self::default() }
+    }
 
-/// All gates of a run.
-pub fn judge(states: &[State], generator: &Generator) -> Vec<Gate> {
-    let mut gates = honest(states, generator);
-    gates.extend(objective(states));
+    /// A gate that passes below its bound only.
+    pub fn below(name: &'static str, unit: &'static str, observed: Option<f64>, bound: f64) -> Self {
+        let at_bound = observed.is_some_and(|observed| observed >= bound);
+        let verdict = if at_bound { Verdict::Fail } else { Verdict::at_most(observed, bound) };
+        Self { name, unit, observed, rule: Rule::Below, bound, verdict, ..Self::default() }
+    }
+
+    /// A gate that passes at its bound and above.
+    pub fn at_least(name: &'static str, unit: &'static str, observed: Option<f64>, bound: f64) -> Self {
+        let verdict = Verdict::at_least(observed, bound);
+        Self { name, unit, observed, rule: Rule::AtLeast, bound, verdict, ..Self::default() }
+    }
+
+    /// What a breach asks for.
+    pub fn on_breach(self, action: Action) -> Self {
+        Self { action, ..self }
+    }
+
+    /// A breach shows nothing about what was rehearsed: the run is made again.
+    pub fn doubt(self) -> Self {
+        Self { verdict: self.verdict.doubt(), action: Action::Repeat, ..self }
+    }
+
+    /// Of this policy.
+    pub fn of(self, policy: &str) -> Self {
+        Self { policy: Some(policy.to_owned()), ..self }
+    }
+
+    /// In this state.
+    pub fn during(self, state: &str) -> Self {
+        Self { state: Some(state.to_owned()), ..self }
+    }
+
+    /// What there is to say.
+    pub fn saying(self, detail: impl Into<String>) -> Self {
+        Self { detail: detail.into(), ..self }
+    }
+
+    fn kind(self, kind: Kind) -> Self {
+        Self { kind, ..self }
+    }
+}
+
+/// Which part a policy has in a rehearsal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// What there was. It is expected to miss the objective, and is not judged by it.
+    Before,
+    /// What is to be.
+    #[default]
+    After,
+}
+
+/// All gates of a report.
+pub fn judge(report: &Report) -> Vec<Gate> {
+    let mut gates = evidence::judge(report);
+    for policy in &report.policies {
+        let applies = policy.role == Role::After;
+        gates.extend(objective::judge(report, &policy.name, applies));
+    }
+    gates.extend(comparison::judge(report));
     gates
-}
-
-/// Whether the run can be relied on, and whether its answers were correct.
-fn honest(states: &[State], generator: &Generator) -> Vec<Gate> {
-    let none = states.is_empty();
-    let worst = |value: fn(&State) -> f64| (!none).then(|| states.iter().map(value).fold(0.0, f64::max));
-    let fewest = states.iter().map(|state| state.latency_ms.n as f64).reduce(f64::min);
-    // An answer that was never given cannot be wrong: without a sample, zero mismatches say nothing.
-    let answers: u64 = states.iter().map(|state| state.latency_ms.n + state.core_mismatch).sum();
-    let mismatches = (answers > 0).then(|| states.iter().map(|state| state.core_mismatch as f64).sum());
-    vec![
-        at_most("arrivals_balance", "operations", worst(State::imbalance), 0.0),
-        at_most("core_mismatch", "answers", mismatches, 0.0),
-        doubt(at_most(
-            "generator_valid",
-            "ms",
-            generator.clock_error_ms.p99,
-            load::health::CLOCK_ERROR_P99_MAX.as_millis_f64(),
-        )),
-        doubt(at_most("generator_unsent", "ratio", generator.unsent_ratio, load::health::UNSENT_RATIO_MAX)),
-        doubt(at_most("emulator_timer", "ms", generator.emulator_timer_ms.p99, TIMER_LATENESS_P99_MAX_MS)),
-        Gate {
-            name: "samples",
-            unit: "answers",
-            observed: fewest,
-            bound: SAMPLES_MIN,
-            verdict: if fewest.is_some_and(|n| n >= SAMPLES_MIN) {
-                Verdict::Pass
-            } else {
-                Verdict::Inconclusive
-            },
-        },
-    ]
-}
-
-/// A run that did not keep time shows nothing about the suite, good or bad.
-fn doubt(gate: Gate) -> Gate {
-    let verdict = if gate.verdict == Verdict::Fail { Verdict::Inconclusive } else { gate.verdict };
-    Gate { verdict, ..gate }
-}
-
-/// The bounds of the objective. Peak is the normal state; a rehearsal without it observed nothing for them.
-fn objective(states: &[State]) -> Vec<Gate> {
-    let peak = states.iter().find(|state| state.state == "peak");
-    let worst = |value: fn(&State) -> Option<f64>| states.iter().filter_map(value).reduce(f64::max);
-    let gate =
-        |name, unit, observed, bound| Gate { name, unit, observed, bound, verdict: Verdict::NotApplicable };
-    vec![
-        gate("p99", "ms", worst(|state| state.latency_ms.p99), 300.0),
-        gate("queue_age_p99", "ms", worst(|state| state.queue_age_ms.p99), 12.0),
-        gate("profile_occupancy", "ratio", worst(|state| state.occupancy_ratio.profile), 0.82),
-        gate("late_work", "ratio", worst(|state| state.late_work.ratio), 0.02),
-        gate("omission", "ratio", peak.and_then(|state| state.omission_ratio), 0.08),
-        gate("recovery", "s", worst(|state| state.recovery_s), 360.0),
-    ]
-}
-
-fn at_most(name: &'static str, unit: &'static str, observed: Option<f64>, bound: f64) -> Gate {
-    Gate { name, unit, observed, bound, verdict: Verdict::at_most(observed, bound) }
 }
 
 /// The verdict of the run.
@@ -102,84 +178,58 @@ pub fn verdict(gates: &[Gate]) -> Verdict {
     Verdict::of_all(gates.iter().map(|gate| gate.verdict))
 }
 
+/// The states of a policy.
+fn states<'r>(report: &'r Report, policy: &str) -> impl Iterator<Item = &'r State> + Clone {
+    report.states.iter().filter(move |state| state.policy == policy)
+}
+
+/// One state of the policy with a part.
+fn state_of<'r>(report: &'r Report, role: Role, name: &str) -> Option<&'r State> {
+    let policy = report.policies.iter().find(|policy| policy.role == role)?;
+    report.states.iter().find(|state| state.policy == policy.name && state.state == name)
+}
+
+/// The largest figure and the state that it is from; `None` when any of them is unknown, since that may be larger.
+fn worst<'s>(
+    states: impl Iterator<Item = &'s State>,
+    figure: impl Fn(&State) -> Option<f64>,
+) -> Option<(f64, &'s str)> {
+    let mut worst = None;
+    for state in states {
+        let value = figure(state)?;
+        if worst.is_none_or(|(most, _)| value > most) {
+            worst = Some((value, state.state.as_str()));
+        }
+    }
+    worst
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Arrivals, Quantiles};
 
-    fn state(name: &str) -> State {
-        State {
-            state: name.to_owned(),
-            latency_ms: Quantiles { n: 100, p50: Some(80.0), p99: Some(250.0), p999: Some(280.0) },
-            arrivals: Arrivals { scheduled: 110, completed: 105, unsent: 3, in_flight: 2 },
-            omission_ratio: Some(0.01),
-            ..State::default()
-        }
-    }
-
-    fn generator() -> Generator {
-        Generator {
-            valid: true,
-            clock_error_ms: Quantiles { n: 100, p99: Some(0.4), ..Quantiles::default() },
-            unsent_ratio: Some(0.0),
-            emulator_timer_ms: Quantiles { p99: Some(1.2), ..Quantiles::default() },
-            ..Generator::default()
-        }
-    }
-
-    fn verdict_of(states: &[State], generator: &Generator, gate: &str) -> (Verdict, Verdict) {
-        let gates = judge(states, generator);
-        let one = gates.iter().find(|found| found.name == gate).expect("listed").verdict;
-        (one, verdict(&gates))
+    #[test]
+    fn bounds_are_kept_on_their_own_side() {
+        let verdicts = |gate: fn(&'static str, &'static str, Option<f64>, f64) -> Gate| {
+            [Some(0.9), Some(1.0), Some(1.1), None, Some(f64::NAN)]
+                .map(|observed| gate("g", "ratio", observed, 1.0).verdict)
+        };
+        use Verdict::{Fail, Inconclusive, Pass};
+        assert_eq!(verdicts(Gate::at_most), [Pass, Pass, Fail, Inconclusive, Inconclusive]);
+        assert_eq!(verdicts(Gate::below), [Pass, Fail, Fail, Inconclusive, Inconclusive]);
+        assert_eq!(verdicts(Gate::at_least), [Fail, Pass, Pass, Inconclusive, Inconclusive]);
+        let doubted = Gate::at_most("g", "ratio", Some(2.0), 1.0).doubt();
+        assert_eq!((doubted.verdict, doubted.action), (Inconclusive, Action::Repeat));
     }
 
     #[test]
-    fn an_honest_run_passes_and_lists_the_objective_as_not_applicable() {
-        let gates = judge(&[state("peak"), state("slowdown")], &generator());
-        assert_eq!(verdict(&gates), Verdict::Pass);
-        let p99 = gates.iter().find(|gate| gate.name == "p99").expect("listed");
-        assert_eq!((p99.observed, p99.bound, p99.verdict), (Some(250.0), 300.0, Verdict::NotApplicable));
-        let queue = gates.iter().find(|gate| gate.name == "queue_age_p99").expect("listed");
-        assert_eq!(queue.observed, None);
-    }
-
-    #[test]
-    fn a_lost_arrival_fails() {
-        let mut lost = state("peak");
-        lost.arrivals.completed -= 1;
-        assert_eq!(verdict_of(&[lost], &generator(), "arrivals_balance"), (Verdict::Fail, Verdict::Fail));
-    }
-
-    #[test]
-    fn a_wrong_answer_fails_even_in_an_invalid_run() {
-        let wrong = State { core_mismatch: 1, ..state("peak") };
-        let mut late = generator();
-        late.clock_error_ms.p99 = Some(9.0);
-        assert_eq!(verdict_of(&[wrong], &late, "core_mismatch"), (Verdict::Fail, Verdict::Fail));
-    }
-
-    #[test]
-    fn a_generator_or_an_emulator_that_did_not_keep_time_makes_the_run_inconclusive() {
-        let open = (Verdict::Inconclusive, Verdict::Inconclusive);
-        for value in [Some(3.1), None, Some(f64::NAN)] {
-            let mut late = generator();
-            late.clock_error_ms.p99 = value;
-            assert_eq!(verdict_of(&[state("peak")], &late, "generator_valid"), open, "{value:?}");
-            let mut late = generator();
-            late.emulator_timer_ms.p99 = value;
-            assert_eq!(verdict_of(&[state("peak")], &late, "emulator_timer"), open, "{value:?}");
-        }
-        let dropping = Generator { unsent_ratio: Some(0.002), ..generator() };
-        assert_eq!(verdict_of(&[state("peak")], &dropping, "generator_unsent"), open);
-    }
-
-    #[test]
-    fn no_sample_never_passes() {
-        let open = (Verdict::Inconclusive, Verdict::Inconclusive);
-        let mut empty = state("slowdown");
-        empty.latency_ms = Quantiles::default();
-        assert_eq!(verdict_of(&[state("peak"), empty.clone()], &generator(), "samples"), open);
-        assert_eq!(verdict_of(&[empty], &generator(), "core_mismatch"), open);
-        assert_eq!(verdict(&judge(&[], &generator())), Verdict::Inconclusive);
+    fn a_report_without_anything_passes_nothing() {
+        let report = Report::default();
+        assert_eq!(verdict(&judge(&report)), Verdict::Inconclusive);
+        let mut named = report;
+        named.policies = vec![crate::report::PolicyRef { name: "policy".to_owned(), ..Default::default() }];
+        let gates = judge(&named);
+        assert!(!gates.is_empty());
+        assert!(gates.iter().all(|gate| gate.verdict != Verdict::Pass), "{gates:#?}");
     }
 }

@@ -1,18 +1,26 @@
 //! Report: `report.json`, schema `mercury.report/v1`. A figure that was not measured is null; keys keep the order in which
 //! they are declared here.
 
-use std::collections::BTreeMap;
+mod state;
 
-use load::{Report as LoadReport, report::Figures};
+use load::Report as LoadReport;
 use serde::Serialize;
 
-use crate::{gates::Gate, verdict::Verdict};
+use crate::{
+    gates::{Gate, Role, evidence::TIMER_LATENESS_P99_MAX_MS},
+    verdict::Verdict,
+};
+
+pub use state::{
+    Arrivals, Bucket, CancelStop, Class, LateWork, Occupancy, Quantiles, QueueAge, RecoveryBounds, Slow,
+    State, TimelinePoint,
+};
 
 /// Schema of [`Report`].
 pub const SCHEMA: &str = "mercury.report/v1";
 
 /// The evidence of a rehearsal. What depends on the machine and the hour is in `run.json` beside it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
     /// [`SCHEMA`].
     pub schema: &'static str,
@@ -20,6 +28,8 @@ pub struct Report {
     pub command: String,
     /// Seed of the arrivals, the data and the draws.
     pub seed: u64,
+    /// Runs of each policy, with rising seeds, whose observations are merged.
+    pub runs: u32,
     /// What follows from the gates.
     pub verdict: Verdict,
     /// Workload and version.
@@ -34,8 +44,14 @@ pub struct Report {
     pub dilate: u32,
     /// How latencies were recorded.
     pub histogram: &'static str,
+    /// How the bounds that are not plain numbers come about, and what a run of this size can and cannot tell.
+    pub tolerance: String,
     /// Every gate, observed versus bound.
     pub gates: Vec<Gate>,
+    /// Before against after; null when one policy was rehearsed.
+    pub comparison: Option<Comparison>,
+    /// Each mechanism by itself against the policy that is compared with.
+    pub mechanisms: Vec<Mechanism>,
     /// Every state of every policy.
     pub states: Vec<State>,
     /// Whether the generator and the emulator kept time.
@@ -46,19 +62,40 @@ pub struct Report {
     pub policies: Vec<PolicyRef>,
 }
 
-/// A policy by name, generation and digest.
-#[derive(Clone, Debug, Serialize)]
+/// A policy by name, generation and digest, and what its run left behind.
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct PolicyRef {
     /// Name used in [`State::policy`].
     pub name: String,
+    /// Its part in the rehearsal.
+    pub role: Role,
     /// Its generation.
     pub generation: u64,
     /// Digest of the document, in hexadecimal.
     pub digest: String,
+    /// Whether time was kept while it ran.
+    pub generator: Generator,
+    /// What was still held when the run was over, and what it cost in effects.
+    pub after_run: AfterRun,
+}
+
+/// What a run left behind when nothing was in flight any more. Null is not known.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct AfterRun {
+    /// Permits of both gates.
+    pub permits_held: Option<f64>,
+    /// Profile flights.
+    pub flights_open: Option<f64>,
+    /// Exposures that had been recorded before, as a retry of the same operation finds them.
+    pub effects_replayed: Option<f64>,
+    /// Exposures of one event with two contents.
+    pub effects_conflicting: Option<f64>,
+    /// Why the run was ended before its time.
+    pub stopped: Option<String>,
 }
 
 /// A scenario by name, version and digest.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct ScenarioRef {
     /// Its name.
     pub name: String,
@@ -68,121 +105,62 @@ pub struct ScenarioRef {
     pub digest: String,
 }
 
-/// One state of one policy.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct State {
-    /// Name of the policy.
-    pub policy: String,
-    /// `peak`, `slowdown` or `recovery`.
-    pub state: String,
-    /// Latency of correct answers, degraded ones included.
-    pub latency_ms: Quantiles,
-    /// Answered correctly within the objective, over offered without those whose caller left before it.
-    pub core_goodput_ratio: Option<f64>,
-    /// Correct answers with something omitted, over correct answers.
-    pub omission_ratio: Option<f64>,
-    /// Rejected over offered.
-    pub rejection_ratio: Option<f64>,
-    /// Work after the deadline or departure of its caller.
-    pub late_work: LateWork,
-    /// Occupancy of the pools.
-    pub occupancy_ratio: Occupancy,
-    /// Age of the admission queue.
-    pub queue_age_ms: QueueAge,
-    /// OK answers that were not correct.
-    pub core_mismatch: u64,
-    /// The balance: scheduled = completed + unsent + in flight.
-    pub arrivals: Arrivals,
-    /// Time until everything was back inside its bounds.
-    pub recovery_s: Option<f64>,
-    /// Operations that ended, by outcome.
-    pub outcomes: BTreeMap<&'static str, u64>,
-    /// Failed operations by kind.
-    pub failures: BTreeMap<String, u64>,
-    /// Omitted sections by section and cause.
-    pub omissions: BTreeMap<&'static str, BTreeMap<&'static str, u64>>,
-    /// Callers that left, over offered.
-    pub departure_ratio: Option<f64>,
-    /// Attempts per operation that ended.
-    pub attempts_per_operation: Option<f64>,
-    /// Calls that reached each emulated dependency, per operation offered.
-    pub dependency_calls_per_operation: BTreeMap<String, Option<f64>>,
-    /// The same figures by class.
-    pub classes: BTreeMap<&'static str, Class>,
-}
-
-/// One class of a state.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct Class {
-    /// Its share of what was offered.
-    pub share: Option<f64>,
-    /// Latency of correct answers.
-    pub latency_ms: Quantiles,
-    /// As in [`State`].
-    pub core_goodput_ratio: Option<f64>,
-    /// As in [`State`].
-    pub omission_ratio: Option<f64>,
-    /// As in [`State`].
-    pub rejection_ratio: Option<f64>,
-}
-
-/// Quantiles of a sample.
+/// Before against after, at peak unless a field says otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Quantiles {
-    /// Size of the sample.
-    pub n: u64,
-    /// Median.
-    pub p50: Option<f64>,
-    /// 99th percentile.
-    pub p99: Option<f64>,
-    /// 99.9th percentile.
-    pub p999: Option<f64>,
+pub struct Comparison {
+    /// Median before.
+    pub p50_before_ms: Option<f64>,
+    /// Median after.
+    pub p50_after_ms: Option<f64>,
+    /// 99th percentile before.
+    pub p99_before_ms: Option<f64>,
+    /// 99th percentile after.
+    pub p99_after_ms: Option<f64>,
+    /// What the 99th percentile fell by, over what it was.
+    pub p99_reduction_ratio: Option<f64>,
+    /// Late work before over late work after. When there was none after, as if there had been one late operation: the
+    /// fold is then at least this.
+    pub late_work_fold: Option<f64>,
+    /// Recovery before over recovery after.
+    pub recovery_fold: RecoveryFold,
 }
 
-impl From<load::LatencyMs> for Quantiles {
-    fn from(latency: load::LatencyMs) -> Self {
-        Self { n: latency.n, p50: latency.p50, p99: latency.p99, p999: latency.p999 }
-    }
+/// How much faster recovery is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct RecoveryFold {
+    /// Before over after.
+    pub value: Option<f64>,
+    /// Whether the true one may be larger: recovery before was not over when the run was, or that after was too short
+    /// to be seen.
+    pub at_least: bool,
 }
 
-/// Work that was done for a caller that could no longer use it.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct LateWork {
-    /// Late operations over operations.
-    pub ratio: Option<f64>,
-    /// Mean time that a late operation went on.
-    pub mean_ms: Option<f64>,
-    /// Mean number of late operations at once.
-    pub concurrent: Option<f64>,
+/// One mechanism alone: the policy before with just this one switched on, at peak.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Mechanism {
+    /// Its name.
+    pub name: String,
+    /// Whether its effect shows; not applicable for one that is not there yet.
+    pub verdict: Verdict,
+    /// One sentence.
+    pub detail: String,
+    /// What it is there for, without and with it.
+    pub effect: Effect,
+    /// Everything else that was measured with it; null when it was not run.
+    pub state: Option<State>,
 }
 
-/// Mean occupancy of the pools.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct Occupancy {
-    /// Slots of the endpoint.
-    pub endpoint: Option<f64>,
-    /// Permits or connections of the profile client.
-    pub profile: Option<f64>,
-}
-
-/// Age of the admission queue.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct QueueAge {
-    /// 99th percentile.
-    pub p99: Option<f64>,
-}
-
-/// The balance of a state.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct Arrivals {
-    /// Operations of the schedule.
-    pub scheduled: u64,
-    /// Operations that ended.
-    pub completed: u64,
-    /// Operations that were never sent.
-    pub unsent: u64,
-    /// Sent and not ended.
-    pub in_flight: u64,
+/// The measure that a mechanism is there to move.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Effect {
+    /// Which one.
+    pub what: String,
+    /// Its unit.
+    pub unit: String,
+    /// Under the policy before.
+    pub without: Option<f64>,
+    /// With the mechanism as well.
+    pub with: Option<f64>,
 }
 
 /// Whether time was kept.
@@ -203,7 +181,7 @@ pub struct Generator {
 }
 
 /// A named story with a verdict.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Scenario {
     /// Its name.
     pub name: String,
@@ -213,77 +191,12 @@ pub struct Scenario {
     pub detail: String,
 }
 
-impl State {
-    /// How many operations the balance is off by.
-    pub fn imbalance(&self) -> f64 {
-        let Arrivals { scheduled, completed, unsent, in_flight } = self.arrivals;
-        scheduled.abs_diff(completed + unsent + in_flight) as f64
-    }
-
-    /// The figures that the generator alone can tell.
-    pub fn of_stage(policy: &str, stage: &load::report::Stage) -> Self {
-        let all = &stage.all;
-        let completed = &all.completed;
-        let per_offered = |count: u64| ratio(count as f64, all.scheduled as f64);
-        Self {
-            policy: policy.to_owned(),
-            state: stage.name.clone(),
-            latency_ms: all.latency_ms.into(),
-            core_goodput_ratio: all.core_goodput_ratio,
-            omission_ratio: all.omission_ratio,
-            rejection_ratio: all.rejection_ratio,
-            core_mismatch: all.core_mismatch,
-            arrivals: Arrivals {
-                scheduled: all.scheduled,
-                completed: completed.total,
-                unsent: all.unsent.total,
-                in_flight: all.in_flight,
-            },
-            outcomes: BTreeMap::from([
-                ("ok", completed.ok),
-                ("ok_degraded", completed.ok_degraded),
-                ("rejected", completed.rejected),
-                ("deadline", completed.deadline),
-                ("unavailable", completed.unavailable),
-                ("error_other", completed.error_other),
-                ("departed", completed.departed),
-                ("transport", completed.transport),
-            ]),
-            failures: all.failures.clone(),
-            omissions: BTreeMap::from([
-                ("recommendations", all.omissions.recommendations.clone()),
-                ("reputation", all.omissions.reputation.clone()),
-            ]),
-            departure_ratio: per_offered(completed.departed),
-            attempts_per_operation: ratio(all.attempts as f64, completed.total as f64),
-            classes: stage
-                .classes
-                .iter()
-                .map(|(name, class)| (*name, Class::of(class, all.scheduled)))
-                .collect(),
-            ..Self::default()
-        }
-    }
-}
-
-impl Class {
-    fn of(figures: &Figures, offered: u64) -> Self {
-        Self {
-            share: ratio(figures.scheduled as f64, offered as f64),
-            latency_ms: figures.latency_ms.into(),
-            core_goodput_ratio: figures.core_goodput_ratio,
-            omission_ratio: figures.omission_ratio,
-            rejection_ratio: figures.rejection_ratio,
-        }
-    }
-}
-
 impl Generator {
     /// The generator's account, with the emulator's beside it.
     pub fn of(load: &LoadReport, emulator_timer_p99_ms: Option<f64>) -> Self {
         let own = &load.generator;
         let mut reasons = own.reasons.clone();
-        let bound = crate::gates::TIMER_LATENESS_P99_MAX_MS;
+        let bound = TIMER_LATENESS_P99_MAX_MS;
         match emulator_timer_p99_ms {
             Some(p99) if p99 <= bound => {}
             Some(p99) => {
@@ -300,6 +213,27 @@ impl Generator {
             reasons,
         }
     }
+
+    /// Of two runs, what was worse in either.
+    pub fn worst(self, other: Self) -> Self {
+        let later = |one: Quantiles, two: Quantiles| {
+            // What is not known may be worse than anything.
+            let known = one.p99.zip(two.p99);
+            if known.map_or(one.p99.is_none(), |(one, two)| one >= two) { one } else { two }
+        };
+        let more = |one: Option<f64>, two: Option<f64>| Some(one?.max(two?));
+        let mut reasons = self.reasons;
+        reasons
+            .extend(other.reasons.into_iter().filter(|reason| !reasons.contains(reason)).collect::<Vec<_>>());
+        Self {
+            valid: self.valid && other.valid,
+            clock_error_ms: later(self.clock_error_ms, other.clock_error_ms),
+            cpu_ratio: more(self.cpu_ratio, other.cpu_ratio),
+            unsent_ratio: more(self.unsent_ratio, other.unsent_ratio),
+            emulator_timer_ms: later(self.emulator_timer_ms, other.emulator_timer_ms),
+            reasons,
+        }
+    }
 }
 
 /// A ratio, or nothing when there is no whole.
@@ -312,37 +246,65 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_keys_that_others_rely_on_are_there_and_what_was_not_measured_is_null() {
-        let state = serde_json::to_value(State::default()).expect("it serialises");
-        for (pointer, null) in [
-            ("/policy", false),
-            ("/state", false),
-            ("/latency_ms/n", false),
-            ("/latency_ms/p50", true),
-            ("/latency_ms/p99", true),
-            ("/latency_ms/p999", true),
-            ("/core_goodput_ratio", true),
-            ("/omission_ratio", true),
-            ("/rejection_ratio", true),
-            ("/late_work/ratio", true),
-            ("/late_work/mean_ms", true),
-            ("/late_work/concurrent", true),
-            ("/occupancy_ratio/endpoint", true),
-            ("/occupancy_ratio/profile", true),
-            ("/queue_age_ms/p99", true),
-            ("/core_mismatch", false),
-            ("/arrivals/scheduled", false),
-            ("/arrivals/completed", false),
-            ("/arrivals/unsent", false),
-            ("/arrivals/in_flight", false),
-            ("/recovery_s", true),
+    fn the_keys_of_the_whole_are_there() {
+        let report = serde_json::to_value(Report {
+            comparison: Some(Comparison::default()),
+            mechanisms: vec![Mechanism::default()],
+            ..Report::default()
+        })
+        .expect("it serialises");
+        for pointer in [
+            "/schema",
+            "/command",
+            "/seed",
+            "/verdict",
+            "/gates",
+            "/states",
+            "/generator/valid",
+            "/generator/clock_error_ms/p99",
+            "/generator/cpu_ratio",
+            "/scenarios",
+            "/tolerance",
+            "/comparison/p50_before_ms",
+            "/comparison/p50_after_ms",
+            "/comparison/p99_before_ms",
+            "/comparison/p99_after_ms",
+            "/comparison/p99_reduction_ratio",
+            "/comparison/late_work_fold",
+            "/comparison/recovery_fold/value",
+            "/comparison/recovery_fold/at_least",
+            "/mechanisms/0/name",
+            "/mechanisms/0/verdict",
+            "/mechanisms/0/effect/what",
+            "/mechanisms/0/effect/unit",
+            "/mechanisms/0/effect/without",
+            "/mechanisms/0/effect/with",
+            "/mechanisms/0/state",
         ] {
-            let value = state.pointer(pointer).unwrap_or_else(|| panic!("{pointer} is missing"));
-            assert_eq!(value.is_null(), null, "{pointer}");
+            assert!(report.pointer(pointer).is_some(), "{pointer}");
         }
-        let generator = serde_json::to_value(Generator::default()).expect("it serialises");
-        for pointer in ["/valid", "/clock_error_ms/p99", "/cpu_ratio"] {
-            assert!(generator.pointer(pointer).is_some(), "{pointer}");
+        assert_eq!(report["verdict"], "inconclusive", "nothing was judged yet");
+    }
+
+    #[test]
+    fn of_two_runs_the_worse_one_counts_and_an_unknown_is_worse_than_anything() {
+        let run = |p99: Option<f64>, reason: &str| Generator {
+            valid: reason.is_empty(),
+            clock_error_ms: Quantiles { p99, ..Quantiles::default() },
+            unsent_ratio: Some(0.0),
+            reasons: (!reason.is_empty()).then(|| reason.to_owned()).into_iter().collect(),
+            ..Generator::default()
+        };
+        let worse = run(Some(0.3), "").worst(run(Some(4.0), "late"));
+        assert_eq!(
+            (worse.valid, worse.clock_error_ms.p99, worse.unsent_ratio),
+            (false, Some(4.0), Some(0.0))
+        );
+        assert_eq!(worse.cpu_ratio, None);
+        let unknown =
+            [run(Some(4.0), "late").worst(run(None, "late")), run(None, "late").worst(run(Some(4.0), ""))];
+        for one in unknown {
+            assert_eq!((one.clock_error_ms.p99, one.reasons.len()), (None, 1));
         }
     }
 }

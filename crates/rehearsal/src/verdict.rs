@@ -4,7 +4,7 @@
 use serde::Serialize;
 
 /// The three verdicts, and the mark of a gate that has nothing to judge yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// Observed, and within its bound.
@@ -12,6 +12,7 @@ pub enum Verdict {
     /// Observed, and beyond its bound.
     Fail,
     /// Not observed, or observed in a run that cannot be relied on.
+    #[default]
     Inconclusive,
     /// The mechanism that the gate judges does not exist in this policy. Takes no part in the verdict of a run.
     NotApplicable,
@@ -45,6 +46,16 @@ impl Verdict {
             Some(_) => Self::Fail,
             None => Self::Inconclusive,
         }
+    }
+
+    /// Whether `observed` is at least `bound`. `None`, NaN and infinities were not observed.
+    pub fn at_least(observed: Option<f64>, bound: f64) -> Self {
+        Self::at_most(observed.map(|observed| -observed), -bound)
+    }
+
+    /// A failure that shows nothing about what was rehearsed, good or bad, is no failure.
+    pub fn doubt(self) -> Self {
+        if self == Self::Fail { Self::Inconclusive } else { self }
     }
 
     /// The verdict of all: any failure fails, else anything inconclusive is, else something must have passed.
@@ -82,6 +93,19 @@ mod tests {
         assert_eq!(Verdict::at_most(Some(1.0), f64::NAN), Inconclusive);
         assert_eq!(Verdict::at_most(Some(3.0), 3.0), Pass);
         assert_eq!(Verdict::at_most(Some(3.000_001), 3.0), Fail);
+        assert_eq!(Verdict::at_least(None, 3.0), Inconclusive);
+        assert_eq!(Verdict::at_least(Some(f64::NAN), 3.0), Inconclusive);
+        assert_eq!(Verdict::at_least(Some(f64::INFINITY), 3.0), Inconclusive);
+        assert_eq!(Verdict::at_least(Some(3.0), 3.0), Pass);
+        assert_eq!(Verdict::at_least(Some(2.999), 3.0), Fail);
+    }
+
+    #[test]
+    fn doubt_turns_a_failure_into_nothing_shown_and_leaves_the_rest() {
+        assert_eq!(
+            [Pass, Fail, Inconclusive, NotApplicable].map(Verdict::doubt),
+            [Pass, Inconclusive, Inconclusive, NotApplicable]
+        );
     }
 
     #[test]

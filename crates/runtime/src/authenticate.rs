@@ -152,7 +152,6 @@ pub fn gate(authenticator: Arc<dyn Authenticator>, ids: Arc<IdSource>) -> Gate {
 #[cfg(test)]
 mod tests {
     use base::{Deadline, headers, trace::TraceContext};
-    use serve::Progress;
 
     use super::*;
 
@@ -167,13 +166,7 @@ mod tests {
     fn read(head: &HeaderMap) -> Result<CallContext, Refusal> {
         let trace = TraceContext { trace_id: 1, span_id: 2, sampled: false };
         let deadline = Deadline::at(Nanos::from_millis(300));
-        let arrival = Arrival {
-            at: Nanos::ZERO,
-            deadline,
-            progress: Progress::default(),
-            trace,
-            tracestate: String::new(),
-        };
+        let arrival = Arrival::unserved(Nanos::ZERO, deadline, trace);
         context(&HeaderAuthenticator, &IdSource::new(7), head, &arrival)
     }
 

@@ -44,6 +44,11 @@ const HEADERS: usize = 14;
 /// A request to the next hop: the message, the context as metadata, and what the link needs to write the deadline at the
 /// moment of sending. `reserve` is what this hop keeps of the remaining time for itself.
 pub fn outbound<M>(context: &CallContext, reserve: Nanos, message: M) -> Request<M> {
+    outbound_within(context, CallBudget { deadline: context.deadline, reserve }, message)
+}
+
+/// As [`outbound`], for a call that is bounded otherwise than by the context's own deadline.
+pub fn outbound_within<M>(context: &CallContext, budget: CallBudget, message: M) -> Request<M> {
     let mut head = HeaderMap::with_capacity(HEADERS);
     let identity = &context.identity;
     put(&mut head, Repeats::Often, [(&names::TENANT, &identity.tenant), (&names::REGION, &identity.region)]);
@@ -66,7 +71,7 @@ pub fn outbound<M>(context: &CallContext, reserve: Nanos, message: M) -> Request
     }
     let mut request = Request::new(message);
     *request.metadata_mut() = MetadataMap::from_headers(head);
-    request.extensions_mut().insert(CallBudget { deadline: context.deadline, reserve });
+    request.extensions_mut().insert(budget);
     request
 }
 

@@ -10,5 +10,5 @@ mod names;
 pub mod process;
 
 pub use authenticate::{Authenticator, HeaderAuthenticator};
-pub use call::{answer, context, outbound, progress, upstream_error};
+pub use call::{answer, context, outbound, outbound_within, progress, upstream_error};
 pub use host::{Host, StartError};

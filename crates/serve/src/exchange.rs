@@ -6,17 +6,14 @@
 use std::{
     future::Future,
     pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU8, Ordering},
-    },
+    sync::Arc,
     task::{Context, Poll, ready},
 };
 
 use base::{
     Clock, Deadline, Nanos, Phase, Reason, Refusal, headers, ids::IdSource, timeout, trace::TraceContext,
 };
-use http::{HeaderMap, HeaderName, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderName, Request, Response, header};
 use http_body::{Body as _, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tokio::time::Sleep;
@@ -24,12 +21,14 @@ use tonic::{Status, body::Body};
 
 use crate::{
     Limits, Routes,
+    account::{Account, GRPC_STATUS, Panicked},
     body::{self, Bounded},
-    lifecycle::{Lifecycle, OpenExchange},
-    metrics::{Outcome, ServerMetrics},
-    render::{self, Face, PHASE_HEADER, REASON_HEADER},
+    lifecycle::Lifecycle,
+    metrics::{ServerMetrics, TraceLabel},
+    render::{self, Face},
     routes::{self, Handling},
-    telemetry::{SpanHandle, Tracer},
+    telemetry::Tracer,
+    work::{Operation, Progress, Work},
 };
 
 /// Suggested to a caller that met a quiescing process.
@@ -38,41 +37,9 @@ const QUIESCE_RETRY_AFTER: Nanos = Nanos::from_millis(1_000);
 const TRACESTATE_BYTES_MAX: usize = 512;
 
 // The header map would parse a name that it is given as text, every time.
-static GRPC_STATUS: HeaderName = Status::GRPC_STATUS;
 static GRPC_TIMEOUT: HeaderName = HeaderName::from_static(headers::GRPC_TIMEOUT);
 static TRACEPARENT: HeaderName = HeaderName::from_static(headers::TRACEPARENT);
 static TRACESTATE: HeaderName = HeaderName::from_static(headers::TRACESTATE);
-
-/// Where a running request is; read when its deadline passes.
-#[derive(Clone, Debug, Default)]
-pub struct Progress(Arc<Position>);
-
-#[derive(Debug, Default)]
-struct Position {
-    phase: AtomicU8,
-    answered: AtomicBool,
-}
-
-impl Progress {
-    /// Notes that the request is now in `phase`.
-    pub fn enter(&self, phase: Phase) {
-        self.0.phase.store(phase.index() as u8, Ordering::Relaxed);
-    }
-
-    /// The phase noted last.
-    pub fn phase(&self) -> Phase {
-        Phase::ALL.get(usize::from(self.0.phase.load(Ordering::Relaxed))).copied().unwrap_or(Phase::Ingress)
-    }
-
-    fn answer(&self) {
-        self.0.answered.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether the exchange has handed over its response head, and so no longer watches its deadline itself.
-    pub(crate) fn is_answered(&self) -> bool {
-        self.0.answered.load(Ordering::Relaxed)
-    }
-}
 
 /// The bound of an exchange, for whoever must cut it.
 pub struct Term {
@@ -89,12 +56,43 @@ pub struct Arrival {
     pub at: Nanos,
     /// When the exchange must have ended; never derived again.
     pub deadline: Deadline,
+    /// Whether the caller asked for that deadline; otherwise it is the default.
+    pub asked: bool,
     /// Where the request is.
     pub progress: Progress,
     /// The span of this hop.
     pub trace: TraceContext,
     /// W3C vendor state, empty when there was none.
     pub tracestate: String,
+    work: Work,
+}
+
+impl Arrival {
+    /// The arrival of a request that comes by no port, as in tests: its work is counted nowhere.
+    pub fn unserved(at: Nanos, deadline: Deadline, trace: TraceContext) -> Self {
+        Self {
+            at,
+            deadline,
+            asked: false,
+            progress: Progress::default(),
+            trace,
+            tracestate: String::new(),
+            work: Work::default(),
+        }
+    }
+
+    /// A share of the request's work, for a task that works for it and may outlive it.
+    pub fn work(&self) -> Work {
+        self.work.clone()
+    }
+}
+
+/// The time that an exchange is granted.
+#[derive(Clone, Copy)]
+struct Grant {
+    budget: Nanos,
+    /// By the caller, not by default.
+    asked: bool,
 }
 
 /// What every exchange of a port shares.
@@ -127,35 +125,27 @@ impl Port {
         let (trace, tracestate) = remote_trace(request.headers());
         let span = self.tracer.start(request.uri().path(), trace, &self.ids);
         self.metrics.offered();
-        let limit = self.time_limit(&request);
+        let grant = self.grant(&request);
         let deadline =
-            limit.as_ref().map_or(Deadline::at(Nanos::MAX), |budget| Deadline::after(now, *budget));
-        let mut account = Account {
-            port: Arc::clone(self),
-            arrived: now,
-            deadline,
-            span,
-            outcome: None,
-            _open: self.lifecycle.open(),
-        };
-        let progress = Progress::default();
-        let arrival = Arrival {
-            at: now,
-            deadline,
-            progress: progress.clone(),
-            trace: account.span.context(),
-            tracestate,
-        };
-        let started = limit.and_then(|budget| self.start(request, face, arrival, budget));
+            grant.as_ref().map_or(Deadline::at(Nanos::MAX), |grant| Deadline::after(now, grant.budget));
+        let operation = Operation::begin(Arc::clone(self), deadline, TraceLabel::of(Some(&span.context())));
+        let progress = Progress::of(&operation);
+        let work = Work::of(&operation);
+        let trace = span.context();
+        let mut account = Account::open(Arc::clone(self), operation, now, span);
+        let started = grant.and_then(|Grant { budget, asked }| {
+            let progress = progress.clone();
+            let arrival = Arrival { at: now, deadline, asked, progress, trace, tracestate, work };
+            self.start(request, face, arrival, budget)
+        });
         let state = match started {
             Ok(handling) => Answer::Handling { handling, timer: self.timer(deadline, now) },
             Err(refusal) => {
-                account.outcome = Some(Outcome::Refused(refusal.reason()));
+                account.refuse(refusal.reason());
                 Answer::Refused(Some(render::response(&refusal, face)))
             }
         };
-        let term = Term { deadline, progress: progress.clone() };
-        (Exchange { state, face, progress, account: Some(account) }, term)
+        (Exchange { state, face, account: Some(account) }, Term { deadline, progress })
     }
 
     /// Checks the head, then hands the request to its handler.
@@ -196,7 +186,7 @@ impl Port {
     }
 
     /// The time that the caller grants, clamped; the default when it names none.
-    fn time_limit<B>(&self, request: &Request<B>) -> Result<Nanos, Refusal> {
+    fn grant<B>(&self, request: &Request<B>) -> Result<Grant, Refusal> {
         let mut values = request.headers().get_all(&GRPC_TIMEOUT).iter();
         let asked = match (values.next(), values.next()) {
             (None, _) => None,
@@ -204,10 +194,12 @@ impl Port {
             (Some(_), Some(_)) => return Err(malformed_timeout(timeout::MalformedTimeout)),
         };
         // A watch may last as long as its caller likes, whether it says how long or not.
-        if self.routes.is_long_lived(request.uri().path()) {
-            return Ok(asked.unwrap_or(Nanos::MAX));
-        }
-        Ok(asked.unwrap_or(self.limits.default_timeout).min(self.limits.timeout_max))
+        let budget = if self.routes.is_long_lived(request.uri().path()) {
+            asked.unwrap_or(Nanos::MAX)
+        } else {
+            asked.unwrap_or(self.limits.default_timeout).min(self.limits.timeout_max)
+        };
+        Ok(Grant { budget, asked: asked.is_some() })
     }
 
     fn timer(&self, deadline: Deadline, now: Nanos) -> Option<Pin<Box<Sleep>>> {
@@ -236,87 +228,41 @@ fn header_bytes(head: &HeaderMap) -> usize {
     head.iter().map(|(name, value)| name.as_str().len() + value.len() + 32).sum()
 }
 
-/// Settles the accounts of an exchange when it is dropped, wherever that happens.
-struct Account {
-    port: Arc<Port>,
-    arrived: Nanos,
-    deadline: Deadline,
-    span: SpanHandle,
-    outcome: Option<Outcome>,
-    _open: OpenExchange,
-}
-
-impl Account {
-    fn now(&self) -> Nanos {
-        self.port.clock.now()
-    }
-
-    /// Reads the outcome off a response head, or off trailers. A success may still be overruled by its trailers.
-    fn note(&mut self, head: &HeaderMap, http: Option<StatusCode>) {
-        let grpc = head.get(&GRPC_STATUS).map(|status| status.as_bytes() == b"0");
-        let failed = grpc == Some(false) || http.is_some_and(|status| status.as_u16() >= 400);
-        if failed {
-            let text = |name| head.get(name).and_then(|value| value.to_str().ok());
-            let reason = text(REASON_HEADER).and_then(Reason::parse).unwrap_or(Reason::Internal);
-            if matches!(reason, Reason::DeadlineExceeded | Reason::EffectAmbiguousDeadline) {
-                // Whoever noticed it, the handler or the timer, named the phase.
-                let phase = text(PHASE_HEADER)
-                    .and_then(|name| Phase::ALL.into_iter().find(|phase| phase.as_str() == name));
-                self.port.metrics.expired(phase.unwrap_or(Phase::Handler));
-            }
-            self.outcome = Some(Outcome::Refused(reason));
-        } else if grpc == Some(true) {
-            self.outcome = Some(Outcome::Ok);
-        }
-    }
-
-    /// The response was handed over in full.
-    fn complete(&mut self) {
-        self.outcome.get_or_insert(Outcome::Ok);
-    }
-}
-
-impl Drop for Account {
-    fn drop(&mut self) {
-        let now = self.now();
-        let outcome = match self.outcome {
-            Some(refused @ Outcome::Refused(_)) => refused,
-            // hyper takes one frame of the body ahead of the peer's window, so a body that has ended may not have left.
-            Some(Outcome::Ok) | None if self.deadline.expired(now) => {
-                self.port.metrics.expired(Phase::Respond);
-                Outcome::Refused(Reason::DeadlineExceeded)
-            }
-            Some(Outcome::Ok) => Outcome::Ok,
-            None => Outcome::Refused(Reason::Cancelled),
-        };
-        self.port.metrics.late(now.saturating_sub(self.deadline.instant()));
-        self.span.finish(outcome);
-        self.port.metrics.finished(outcome, now.saturating_sub(self.arrived), Some(&self.span.context()));
-    }
-}
-
 enum Answer {
     /// The handler runs.
     Handling { handling: Handling, timer: Option<Pin<Box<Sleep>>> },
-    /// No handler ran.
+    /// No handler runs.
     Refused(Option<Response<Body>>),
+}
+
+impl Answer {
+    /// Ready with the handler's response, or with the refusal that takes its place.
+    fn poll(&mut self, account: &Account, cx: &mut Context<'_>) -> Poll<Result<Response<Body>, Refusal>> {
+        let (handling, timer) = match self {
+            Self::Refused(response) => return Poll::Ready(Ok(response.take().unwrap_or_default())),
+            Self::Handling { handling, timer } => (handling, timer),
+        };
+        let expired = || Refusal::deadline(account.operation().phase());
+        Poll::Ready(match account.guard(|| handling.as_mut().poll(cx)) {
+            // An answer that is ready after the deadline is no answer, unless it says more about the failure.
+            Ok(Poll::Ready(response)) if account.expired() && succeeded(&response) => Err(expired()),
+            Ok(Poll::Ready(response)) => Ok(response),
+            Ok(Poll::Pending) => {
+                let Some(timer) = timer else { return Poll::Pending };
+                ready!(timer.as_mut().poll(cx));
+                Err(expired())
+            }
+            Err(Panicked) => Err(Refusal::new(Reason::Internal, "the handler panicked")),
+        })
+    }
 }
 
 /// The future of a response head.
 pub struct Exchange {
     state: Answer,
     face: Face,
-    progress: Progress,
+    /// Until the response takes it over.
     account: Option<Account>,
-}
-
-impl Exchange {
-    /// Refuses at the deadline. Replacing the handler's future drops it, which cancels everything below it.
-    fn expire(&mut self) -> Response<Body> {
-        let refusal = Refusal::deadline(self.progress.phase());
-        self.state = Answer::Refused(None);
-        render::response(&refusal, self.face)
-    }
 }
 
 impl Future for Exchange {
@@ -324,32 +270,34 @@ impl Future for Exchange {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        let response = match &mut this.state {
-            Answer::Refused(response) => response.take().unwrap_or_else(|| Response::new(Body::empty())),
-            Answer::Handling { handling, timer } => match handling.as_mut().poll(cx) {
-                Poll::Ready(response) => {
-                    // An answer that is ready after the deadline is no answer, unless it says more about the failure.
-                    let expired =
-                        this.account.as_ref().is_some_and(|account| account.deadline.expired(account.now()));
-                    if expired && succeeded(&response) { this.expire() } else { response }
-                }
-                Poll::Pending => {
-                    let Some(timer) = timer else { return Poll::Pending };
-                    ready!(timer.as_mut().poll(cx));
-                    this.expire()
-                }
-            },
-        };
-        let Some(mut account) = this.account.take() else {
+        let Some(account) = &mut this.account else {
             return Poll::Pending; // Polled after its end, which hyper does not do.
         };
-        this.progress.answer();
+        let response = ready!(this.state.poll(account, cx)).unwrap_or_else(|refusal| {
+            // Dropping the handler's future cancels everything below it.
+            this.state = Answer::Refused(None);
+            account.stop();
+            render::response(&refusal, this.face)
+        });
+        account.operation().answer();
         account.note(response.headers(), Some(response.status()));
         let (head, inner) = response.into_parts();
         if inner.is_end_stream() {
             account.complete();
         }
-        Poll::Ready(Ok(Response::from_parts(head, Accounted { inner, account })))
+        match this.account.take() {
+            Some(account) => Poll::Ready(Ok(Response::from_parts(head, Accounted { inner, account }))),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        // Before the handler's future, which is dropped after this.
+        if let Some(account) = &mut self.account {
+            account.leave();
+        }
     }
 }
 
@@ -364,6 +312,13 @@ pin_project! {
         inner: Body,
         account: Account,
     }
+
+    impl PinnedDrop for Accounted {
+        fn drop(this: Pin<&mut Self>) {
+            // Before the handler's body, which is dropped after this.
+            this.project().account.leave();
+        }
+    }
 }
 
 impl http_body::Body for Accounted {
@@ -375,17 +330,21 @@ impl http_body::Body for Accounted {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<bytes::Bytes>, Status>>> {
         let mut this = self.project();
-        let frame = ready!(this.inner.as_mut().poll_frame(cx));
+        let Ok(polled) = this.account.guard(|| this.inner.as_mut().poll_frame(cx)) else {
+            this.account.fail();
+            return Poll::Ready(Some(Err(Status::internal("the handler panicked"))));
+        };
+        let frame = ready!(polled);
         match &frame {
             Some(Ok(frame)) => {
                 if let Some(trailers) = frame.trailers_ref() {
                     this.account.note(trailers, None);
                 }
-                if this.inner.is_end_stream() {
+                if frame.is_trailers() || this.inner.is_end_stream() {
                     this.account.complete();
                 }
             }
-            Some(Err(_)) => this.account.outcome = Some(Outcome::Refused(Reason::Internal)),
+            Some(Err(_)) => this.account.fail(),
             None => this.account.complete(),
         }
         Poll::Ready(frame)

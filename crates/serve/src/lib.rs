@@ -4,6 +4,7 @@
 //! It knows no service: what it hosts are [`Routes`]. A refusal is rendered here, on both faces, by one table
 //! ([`render`]), because the shell itself must refuse and the emulator needs the same answers.
 
+mod account;
 pub mod admin;
 pub mod body;
 pub mod connection;
@@ -20,7 +21,9 @@ pub mod routes;
 pub mod shell;
 pub mod supervisor;
 pub mod telemetry;
+mod work;
 
-pub use exchange::{Arrival, Progress};
+pub use exchange::Arrival;
 pub use limits::Limits;
 pub use routes::Routes;
+pub use work::{Progress, Work};

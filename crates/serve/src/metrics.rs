@@ -34,9 +34,12 @@ pub const LATENCY_BUCKETS: [f64; 20] = [
     0.500, 0.750, 1.0, 2.0, 5.0,
 ];
 
-/// Upper bounds in seconds for what should be over at once: stop delays, queue ages.
-pub const DELAY_BUCKETS: [f64; 12] =
-    [0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.005, 0.010, 0.012, 0.025, 0.050, 0.100, 0.500];
+/// Upper bounds in seconds for what should be over at once: stop delays, queue ages. They reach on to what is not over,
+/// since work that nobody stops runs to the end of its own time-outs.
+pub const DELAY_BUCKETS: [f64; 16] = [
+    0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.005, 0.010, 0.012, 0.020, 0.050, 0.100, 0.200, 0.500, 1.0, 2.0,
+    5.0,
+];
 
 /// A histogram whose buckets each remember the trace of their latest sampled observation.
 pub type TracedHistogram = HistogramWithExemplars<TraceLabel>;
@@ -135,6 +138,15 @@ mod tests {
         let types: Vec<_> = text.lines().filter(|line| line.starts_with("# TYPE ")).collect();
         let unique: std::collections::BTreeSet<_> = types.iter().collect();
         assert_eq!(types.len(), unique.len(), "{types:?}");
+    }
+
+    #[test]
+    fn delays_are_told_apart_on_both_sides_of_what_is_late() {
+        assert!(DELAY_BUCKETS.is_sorted());
+        for millis in [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000] {
+            assert!(DELAY_BUCKETS.contains(&(f64::from(millis) / 1e3)), "{millis} ms");
+        }
+        assert!(DELAY_BUCKETS.contains(&LATE_AFTER.as_secs_f64()));
     }
 
     #[test]

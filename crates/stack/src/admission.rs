@@ -23,7 +23,7 @@ mod desk;
 use std::{fmt, mem, sync::Arc};
 
 use base::{Clock, Deadline, Nanos, WorkloadClass};
-use control::admission::{Arrival, CLASSES, Config, Offer, Permit, Standing};
+use control::admission::{Arrival, CLASSES, Config, Permit, Standing};
 
 use self::desk::Shared;
 pub use self::{acquire::Acquire, denied::Denied};
@@ -40,8 +40,6 @@ pub struct OwnedPermit {
     shared: Arc<Shared>,
     /// Taken in `Drop`, and nowhere else.
     permit: Option<Permit>,
-    class: WorkloadClass,
-    age: Option<Nanos>,
 }
 
 /// A gate at one moment, all of it under one lock.
@@ -78,6 +76,7 @@ impl Admission {
     ///
     /// # Panics
     /// A future that has to wait panics outside a tokio runtime with timers.
+    #[inline]
     pub fn acquire(
         &self,
         class: WorkloadClass,
@@ -90,17 +89,19 @@ impl Admission {
 
     /// [`Admission::acquire`] for work that asks at `now`, some time after it arrived: a permit that comes too late for
     /// it is not handed out.
+    #[inline]
     pub fn acquire_at(&self, arrival: Arrival, now: Nanos) -> Acquire {
         Acquire::new(Arc::clone(&self.shared), arrival, now)
     }
 
     /// A permit if one is free for the class now. Nobody is overtaken by it: while somebody of the class waits, none is.
-    /// The arguments are those of [`Admission::acquire`]. The books count a refusal for want of a permit as a waiter that
-    /// left at once, unless the line was full.
+    /// The arguments are those of [`Admission::acquire`]. The books count a refusal for want of a permit by itself
+    /// ([`Books::missed`](control::admission::Books::missed)).
     ///
     /// # Errors
     /// [`Denied::Rejected`]; without a free permit the reason is [`Reject::QueueFull`](control::admission::Reject), for
     /// this caller has no place to wait in.
+    #[inline]
     pub fn try_admit(
         &self,
         class: WorkloadClass,
@@ -108,25 +109,25 @@ impl Admission {
         deadline: Deadline,
         useful: Nanos,
     ) -> Result<OwnedPermit, Denied> {
-        let shared = &self.shared;
+        // Counted before the lock is taken: they share a cache line, which two threads would otherwise lose twice.
+        let shared = Arc::clone(&self.shared);
+        let arrival = Arrival { class, arrived, deadline, useful };
+        match shared.take(&arrival, arrived) {
+            Some(permit) => Ok(OwnedPermit::new(shared, permit)),
+            None => Self::try_offer(shared, arrival),
+        }
+    }
+
+    #[inline(never)]
+    fn try_offer(shared: Arc<Shared>, arrival: Arrival) -> Result<OwnedPermit, Denied> {
         let mut desk = shared.lock();
-        let now = shared.present(&desk, arrived);
-        match desk.gate.offer(Arrival { class, arrived, deadline, useful }, now) {
-            Offer::Admitted(permit) => {
-                drop(desk);
-                Ok(OwnedPermit::new(Arc::clone(shared), permit, None))
-            }
-            Offer::Rejected(rejection) => {
-                shared.wake(desk);
-                Err(rejection.into())
-            }
-            Offer::Queued { ticket, .. } => {
-                // It never got further than the end of the line: no permit can have come, and no clock is read.
-                desk.gate.abandon(ticket, || now);
-                let denied = desk.no_permit(class, now);
-                shared.wake(desk);
-                Err(denied)
-            }
+        let now = shared.present(&desk, arrival.arrived);
+        // Nothing is decided about anybody else: there is nobody to wake.
+        let answer = desk.gate.try_offer(arrival, now);
+        drop(desk);
+        match answer {
+            Ok(permit) => Ok(OwnedPermit::new(shared, permit)),
+            Err(rejection) => Err(rejection.into()),
         }
     }
 
@@ -187,27 +188,29 @@ impl fmt::Debug for Admission {
 
 impl OwnedPermit {
     #[inline]
-    const fn new(shared: Arc<Shared>, permit: Permit, age: Option<Nanos>) -> Self {
-        Self { shared, class: permit.class(), permit: Some(permit), age }
+    const fn new(shared: Arc<Shared>, permit: Permit) -> Self {
+        Self { shared, permit: Some(permit) }
+    }
+
+    fn permit(&self) -> &Permit {
+        self.permit.as_ref().expect("it is taken when this is dropped, and not before")
     }
 
     /// The class that it is charged to.
-    pub const fn class(&self) -> WorkloadClass {
-        self.class
+    pub fn class(&self) -> WorkloadClass {
+        self.permit().class()
     }
 
     /// How old the work was, from header arrival, when a permit came free for it; `None` when it did not have to wait.
-    pub const fn waited(&self) -> Option<Nanos> {
-        self.age
+    pub fn waited(&self) -> Option<Nanos> {
+        self.permit().age()
     }
 }
 
 impl Drop for OwnedPermit {
     fn drop(&mut self) {
         if let Some(permit) = self.permit.take() {
-            let mut desk = self.shared.lock();
-            desk.gate.release(permit, || self.shared.clock.now());
-            self.shared.wake(desk);
+            self.shared.release(permit);
         }
     }
 }
@@ -215,8 +218,8 @@ impl Drop for OwnedPermit {
 impl fmt::Debug for OwnedPermit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OwnedPermit")
-            .field("class", &self.class)
-            .field("waited", &self.age)
+            .field("class", &self.class())
+            .field("waited", &self.waited())
             .finish_non_exhaustive()
     }
 }

@@ -102,8 +102,7 @@ where
         async move { board(shared, &rules, key, deadline, call)?.landing().await }
     }
 
-    /// What happened so far. Its [`Counts::open`] and [`Counts::waiting`] are those of the same moment. Flights whose task
-    /// was refused or aborted are among [`Counts::panicked`].
+    /// What happened so far. Its [`Counts::open`] and [`Counts::waiting`] are those of the same moment.
     pub fn counts(&self) -> Counts {
         *self.shared.lock().flights.counts()
     }

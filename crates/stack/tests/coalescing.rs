@@ -334,7 +334,8 @@ async fn a_panic_fails_those_who_wait_and_frees_the_key() {
     for request in later.into_iter().chain(at_once) {
         assert_eq!(answer(request).await, Err(Missed::Panicked));
     }
-    assert_eq!((process.clock.now(), process.coalescer.counts().panicked), (Nanos::ZERO, 2));
+    let counts = process.coalescer.counts();
+    assert_eq!((process.clock.now(), counts.panicked, counts.stopped), (Nanos::ZERO, 2, 0));
     process.release.send_replace(Some(Ok(1)));
     for key in [1, 2] {
         assert!(answer(process.waits(RULES, key, 900)).await.is_ok());
@@ -356,6 +357,8 @@ async fn a_task_that_is_refused_or_aborted_fails_those_who_wait() {
         assert_eq!(answer(request).await, Err(Missed::Stopped));
     }
     assert_eq!(process.clock.now(), Nanos::ZERO);
+    let counts = process.coalescer.counts();
+    assert_eq!((counts.stopped, counts.panicked, counts.failed), (2, 0, 0));
     process.is_empty().await;
 }
 

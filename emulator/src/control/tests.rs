@@ -51,8 +51,12 @@ impl Panel {
     }
 
     fn journal(&self, limit: u32, request_id: &str) -> ListJournalResponse {
-        let message = ListJournalRequest { limit, request_id: request_id.to_owned() };
-        now(self.control.list_journal(Request::new(message))).expect("a journal")
+        self.wanted(ListJournalRequest { limit, request_id: request_id.to_owned(), ..Default::default() })
+            .expect("a journal")
+    }
+
+    fn wanted(&self, message: ListJournalRequest) -> Said<ListJournalResponse> {
+        now(self.control.list_journal(Request::new(message)))
     }
 
     fn stats(&self) -> GetStatsResponse {
@@ -272,6 +276,8 @@ fn the_journal_gives_the_newest_entries_oldest_first() {
         fault: String::new(),
         arrived_monotonic_us: START.as_micros() + (last - 1) * SERVICE.as_micros(),
         late_us: 0,
+        arrived_monotonic_ns: START.get() + (last - 1) * SERVICE.get(),
+        ended_monotonic_ns: START.get() + last * SERVICE.get(),
     };
     assert_eq!((&journal.entries[..], journal.dropped), (&[expected][..], 0));
 }
@@ -283,6 +289,7 @@ fn an_entry_carries_every_value_over() {
     let rig = &panel.rig;
     let held: Vec<Call> =
         (0..2).map(|at| rig.begin(Dependency::Pricing, rig.caller(&format!("held-{at}")))).collect();
+    let arrived = rig.now();
     let mut call = rig.begin(Dependency::Pricing, rig.bounded("op", ms(10)));
     rig.advance(ms(3));
     drop(held);
@@ -292,6 +299,32 @@ fn an_entry_carries_every_value_over() {
     let [entry] = &panel.journal(0, "op").entries[..] else { panic!("one entry") };
     assert_eq!((entry.budget_us, entry.queue_wait_us, entry.service_us), (Some(10_000), 3_000, 9_000));
     assert_eq!((entry.outcome.as_str(), entry.fault.as_str(), entry.late_us), ("deadline", "delay", 2_000));
+    assert_eq!(entry.arrived_monotonic_ns, arrived.get());
+    assert_eq!(entry.ended_monotonic_ns, (arrived + ms(12)).get());
+}
+
+#[test]
+fn the_journal_is_filtered_by_operation_prefix_and_dependency() {
+    let panel = Panel::new();
+    panel.serve(&["a-1", "a-2", "b-1"]);
+    drop(panel.rig.begin(Dependency::Pricing, panel.rig.caller("a-1")));
+    let of = |request_id: &str, prefix: &str, dependency: &str| -> Vec<u64> {
+        let message = ListJournalRequest {
+            request_id: request_id.to_owned(),
+            request_id_prefix: prefix.to_owned(),
+            dependency: dependency.to_owned(),
+            ..Default::default()
+        };
+        let told = panel.wanted(message).expect("a journal");
+        told.entries.iter().map(|entry| entry.sequence).collect()
+    };
+    assert_eq!(of("", "a-", ""), [1, 2, 4]);
+    assert_eq!(of("", "a-", "profile"), [1, 2]);
+    assert_eq!(of("a-1", "", ""), [1, 4]);
+    assert_eq!(of("a-1", "a", "pricing"), [4]);
+    assert_eq!(of("b-1", "a", ""), [0_u64; 0]);
+    let unknown = ListJournalRequest { dependency: "stock".to_owned(), ..Default::default() };
+    assert_eq!(field(panel.wanted(unknown)), "dependency");
 }
 
 #[test]
@@ -308,6 +341,10 @@ fn statistics_tell_every_outcome_and_the_load_of_its_dependency_alone() {
     panel.inject(Some(rule(Effect::Refuse(true)))).expect("a rule");
     assert_eq!(code(&rig.at_once(Dependency::Pricing, rig.caller("refused"))), Code::Unavailable);
 
+    let mut unknown = rig.prepare(Dependency::Profile, rig.caller("unknown"), false);
+    assert!(unknown.look().is_none());
+    rig.advance(SERVICE);
+    assert_eq!(code(&unknown.look().expect("due")), Code::NotFound);
     let mut short = rig.begin(Dependency::Profile, rig.bounded("short", MS));
     rig.advance(MS);
     assert_eq!(code(&short.look().expect("due")), Code::DeadlineExceeded);
@@ -330,7 +367,8 @@ fn statistics_tell_every_outcome_and_the_load_of_its_dependency_alone() {
         ..DependencyStats::default()
     };
     let profile = DependencyStats {
-        calls: 10,
+        calls: 11,
+        not_found: 1,
         ok: 2,
         overloaded: 1,
         cancelled: 2,
@@ -341,6 +379,9 @@ fn statistics_tell_every_outcome_and_the_load_of_its_dependency_alone() {
         ..idle("profile")
     };
     assert_eq!(of("profile"), profile);
+    let ended = profile.ok + profile.not_found + profile.faulted + profile.overloaded;
+    let gone = profile.cancelled + profile.expired;
+    assert_eq!(profile.calls, ended + gone + u64::from(profile.in_service + profile.queued));
     let pricing = DependencyStats { calls: 2, faulted: 2, peak_in_service: 1, ..idle("pricing") };
     assert_eq!(of("pricing"), pricing);
     assert_eq!(of("reputation"), idle("reputation"));

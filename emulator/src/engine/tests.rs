@@ -11,7 +11,10 @@ use tonic::metadata::MetadataMap;
 use tonic_types::StatusExt as _;
 
 use super::*;
-use crate::testing::{Answer, Call, MS, Rig, SERVICE, START, Told, code, ms};
+use crate::{
+    books::Wanted,
+    testing::{Answer, Call, MS, Rig, SERVICE, START, Told, code, ms},
+};
 
 const PROFILE: Dependency = Dependency::Profile;
 const NANO: Nanos = Nanos::new(1);
@@ -260,7 +263,7 @@ fn the_journal_tells_who_called_in_order_of_arrival() {
     assert_eq!(code(&short.look().expect("due")), Code::Ok);
     drop(long);
     let books = rig.engine.books();
-    let (entries, dropped) = books.journal(9, "");
+    let (entries, dropped) = books.journal(9, &Wanted::default());
     let [first, second] = entries[..] else { panic!("two calls: {entries:?}") };
     assert_eq!((first.sequence, second.sequence, dropped), (1, 2, 0), "although the second ended first");
     assert_eq!((first.dependency, &*first.request_id, first.attempt), (PROFILE, "op-7", 3));
@@ -392,13 +395,15 @@ proptest! {
         drop(calls);
         rig.assert_idle();
         let books = rig.engine.books();
-        let (entries, _) = books.journal(usize::MAX, "");
+        let (entries, _) = books.journal(usize::MAX, &Wanted::default());
         prop_assert_eq!(entries.len(), budgets.len(), "every call has an entry");
         let mut begun = START;
         for (entry, budget) in entries.iter().zip(budgets) {
             let (wait, service) = (entry.queue_wait.get(), entry.service.get());
             let budget_us = budget.map(|millis| millis as u32 * 1_000);
             prop_assert_eq!(entry.late.get(), 0, "{:?}", entry);
+            let spent = Nanos::from_micros(u64::from(wait) + u64::from(service));
+            prop_assert_eq!(entry.ended, entry.arrived + spent, "{:?}", entry);
             match entry.outcome {
                 Outcome::Ok => prop_assert!(service == 20_000 && budget_us.is_none_or(|most| wait + service < most)),
                 Outcome::Deadline => prop_assert_eq!(Some(wait + service), budget_us),

@@ -1,11 +1,23 @@
 //! Tests of the main port: each service answers from its own dependency, with its own row and the timing of the call.
 
-use base::{Nanos, headers};
+use base::{Nanos, headers, ids::IdSource};
+use bytes::Bytes;
+use http_body_util::Full;
+use serve::{
+    Limits,
+    exchange::Port,
+    lifecycle::Lifecycle,
+    metrics::{Registry, ServerMetrics},
+    telemetry::Tracer,
+};
 use tonic::Code;
 use wire::emulator::v1::Timing;
 
 use super::*;
-use crate::testing::{ByHand, Rig, SEED, SERVICE};
+use crate::{
+    books::{Outcome, Wanted},
+    testing::{ByHand, Rig, SEED, SERVICE, START},
+};
 
 const TENANT: &str = "tenant-007";
 const SUBJECT: &str = "user-00042";
@@ -81,7 +93,7 @@ fn each_service_is_one_dependency_and_answers_its_row_with_its_timing() {
 
     let books = rig.engine.books();
     for dependency in Dependency::ALL {
-        let (entries, _) = books.journal(9, dependency.as_str());
+        let (entries, _) = books.journal(9, &Wanted::of(dependency.as_str()));
         let [entry] = entries[..] else { panic!("one call of {dependency}: {entries:?}") };
         assert_eq!(entry.dependency, dependency);
     }
@@ -122,17 +134,62 @@ fn the_shells_arrival_is_the_calls_arrival_and_deadline() {
     let facts = Facts(Arc::clone(&rig.engine));
     let mut request = ask(Dependency::Profile, profile());
     let at = rig.now() - Nanos::from_millis(3);
-    request.extensions_mut().insert(serve::Arrival {
-        at,
-        deadline: base::Deadline::after(at, Nanos::from_millis(10)),
-        progress: serve::Progress::default(),
-        trace: base::trace::TraceContext { trace_id: 1, span_id: 1, sampled: false },
-        tracestate: String::new(),
-    });
+    let deadline = base::Deadline::after(at, Nanos::from_millis(10));
+    let trace = base::trace::TraceContext { trace_id: 1, span_id: 1, sampled: false };
+    request.extensions_mut().insert(serve::Arrival::unserved(at, deadline, trace));
     let mut call = ByHand::new(facts.fetch_profile(request));
     assert!(call.look().is_none());
     rig.advance(Nanos::from_millis(7));
     assert_eq!(call.look().expect("due").expect_err("expired").code(), Code::DeadlineExceeded);
     let books = rig.engine.books();
-    assert_eq!(books.journal(1, "profile").0[0].arrived, at);
+    assert_eq!(books.journal(1, &Wanted::of("profile")).0[0].arrived, at);
+}
+
+#[tokio::test]
+async fn a_caller_that_leaves_the_port_frees_its_server_at_once_and_the_journal_tells_when() {
+    let rig = Rig::new();
+    let registry = Registry::new("emulator");
+    let port = Arc::new(Port {
+        routes: routes(&rig.engine),
+        limits: Limits::default(),
+        clock: rig.clock.clone(),
+        ids: Arc::new(IdSource::new(SEED.into())),
+        lifecycle: Lifecycle::new(),
+        metrics: ServerMetrics::new(&registry, "emulator"),
+        tracer: Tracer::off(),
+    });
+    let begin = |id: &str| {
+        let head = http::Request::post("/mercury.emulator.v1.ProfileStoreService/FetchProfile")
+            .header("content-type", "application/grpc")
+            .header(headers::REQUEST_ID, id);
+        let empty_message = Full::new(Bytes::from_static(&[0; 5]));
+        let (exchange, _term) = port.begin(head.body(empty_message).expect("a request"));
+        let mut call = ByHand::new(exchange);
+        assert!(call.look().is_none());
+        call
+    };
+    let leaver = begin("leaver");
+    let _stays = begin("stays");
+    let mut waiter = begin("waiter");
+    assert_eq!(rig.busy(Dependency::Profile), (2, 1));
+    rig.advance(Nanos::from_millis(3));
+    drop(leaver);
+    assert_eq!(rig.busy(Dependency::Profile), (2, 0), "the waiter has its server");
+    assert!(waiter.look().is_none());
+    let books = rig.engine.books();
+    let (entries, _) = books.journal(9, &Wanted::default());
+    let [entry] = entries[..] else { panic!("one call has ended: {entries:?}") };
+    assert_eq!(
+        (&*entry.request_id, entry.outcome, entry.service.get()),
+        ("leaver", Outcome::Cancelled, 3_000)
+    );
+    assert_eq!((entry.arrived, entry.ended), (START, START + Nanos::from_millis(3)));
+    let text = registry.encode();
+    for line in [
+        "mercury_cancellation_stop_delay_seconds_count{server=\"emulator\"} 1",
+        "mercury_cancellation_stop_delay_seconds_bucket{le=\"0.0001\",server=\"emulator\"} 1",
+        "mercury_late_operations_total{server=\"emulator\"} 0",
+    ] {
+        assert!(text.lines().any(|told| told == line), "{line} is not in:\n{text}");
+    }
 }

@@ -19,8 +19,13 @@ pub(crate) struct Options {
 
 impl Options {
     /// The shipped policy over dependencies that always take a millisecond, so that what is slow or broken in a test is what
-    /// the test made so.
+    /// the test made so. Pages share no reads, so that each makes its own seven calls.
     pub(crate) fn quick() -> Self {
+        Self::sharing().policy("mechanisms.coalescing", "mode", "\"off\"")
+    }
+
+    /// As [`Options::quick`], with shared reads as shipped.
+    pub(crate) fn sharing() -> Self {
         Self {
             policy: model::policy::SHIPPED.1.to_owned(),
             scenario: quick_scenario(),
@@ -29,9 +34,21 @@ impl Options {
         }
     }
 
+    /// The policy of the old design over the quick dependencies.
+    pub(crate) fn legacy() -> Self {
+        Self { policy: model::policy::LEGACY.1.to_owned(), ..Self::sharing() }
+    }
+
     /// The shipped policy over the shipped scenario.
     pub(crate) fn shipped() -> Self {
-        Self { scenario: model::scenario::SHIPPED.1.to_owned(), ..Self::quick() }
+        Self { scenario: model::scenario::SHIPPED.1.to_owned(), ..Self::sharing() }
+    }
+
+    /// Changes the policy as an overlay does.
+    pub(crate) fn overlaid(mut self, changes: &str) -> Self {
+        let merged = model::policy::overlay(("policy.toml", &self.policy), ("changes", changes));
+        self.policy = merged.unwrap_or_else(|faults| panic!("{faults}"));
+        self
     }
 
     /// Changes one value of the policy: `section` as in the file, empty for the keys above all sections.

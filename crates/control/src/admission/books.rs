@@ -5,7 +5,7 @@ use std::fmt;
 /// Why an arrival was turned away at once. Bounded, so it may label a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reject {
-    /// The places to wait in are taken, or the class has none.
+    /// The places to wait in are taken, or there are none: the class has none, or the caller would not wait.
     QueueFull,
     /// The deadline has passed, or leaves less than the useful work takes.
     CannotFinish,
@@ -63,21 +63,25 @@ impl fmt::Display for Expiry {
 
 /// What became of the arrivals of one class since the gate was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)] // The first three change with every permit, and lie beside what else does.
 pub struct Books {
     /// Arrivals.
     pub offered: u64,
     /// Permits handed to somebody who took them, at once or after a wait.
     pub admitted: u64,
+    /// Permits that came back from those admitted.
+    pub released: u64,
     /// Arrivals that had to wait, whatever became of them. Not an outcome, so not part of the balance.
     pub queued: u64,
     /// Turned away at once, in the order of [`Reject::ALL`].
     pub rejected: [u64; Reject::ALL.len()],
+    /// Found no permit and would not wait ([`Gate::try_offer`](super::Gate::try_offer)). They are told
+    /// [`Reject::QueueFull`], and are not among those rejected for it.
+    pub missed: u64,
     /// Dropped from the queue, in the order of [`Expiry::ALL`].
     pub expired: [u64; Expiry::ALL.len()],
     /// Left the queue by themselves, or had left when their permit came.
     pub abandoned: u64,
-    /// Permits that came back from those admitted.
-    pub released: u64,
 }
 
 /// One class at one moment.
@@ -98,8 +102,9 @@ pub struct Standing {
 impl Standing {
     /// Whether every arrival is accounted for exactly once, and every permit too.
     pub fn balances(&self) -> bool {
-        let Books { offered, admitted, rejected, expired, abandoned, released, .. } = self.books;
-        let settled = admitted + rejected.iter().sum::<u64>() + expired.iter().sum::<u64>() + abandoned;
+        let Books { offered, admitted, released, rejected, missed, expired, abandoned, .. } = self.books;
+        let refused = rejected.iter().sum::<u64>() + missed;
+        let settled = admitted + refused + expired.iter().sum::<u64>() + abandoned;
         offered == settled + u64::from(self.waiting) + u64::from(self.handed)
             && u64::from(self.held) + released == admitted + u64::from(self.handed)
     }

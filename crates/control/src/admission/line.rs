@@ -48,25 +48,33 @@ struct Ends {
     len: u32,
 }
 
-/// All lines of one gate.
+/// All lines of one gate. The count comes first: every permit looks at it, and at nothing else here.
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct Lines {
-    slots: Vec<Waiter>,
+    /// Entries in any of the lines.
+    linked: u32,
     free: u32,
     ends: [Ends; CLASSES + 1],
-    waiting: u32,
+    slots: Vec<Waiter>,
     turns: u64,
 }
 
 impl Lines {
     pub(super) const fn new() -> Self {
         let empty = Ends { head: NONE, tail: NONE, len: 0 };
-        Self { slots: Vec::new(), free: NONE, ends: [empty; CLASSES + 1], waiting: 0, turns: 0 }
+        Self { linked: 0, free: NONE, ends: [empty; CLASSES + 1], slots: Vec::new(), turns: 0 }
     }
 
     /// Waiters in the lines of all classes.
     pub(super) const fn waiting(&self) -> u32 {
-        self.waiting
+        self.linked - self.ends[READY].len
+    }
+
+    /// Whether nobody waits and nobody is to be woken.
+    #[inline]
+    pub(super) const fn idle(&self) -> bool {
+        self.linked == 0
     }
 
     /// Waiters in the line of one class.
@@ -162,7 +170,7 @@ impl Lines {
         }
         let slot = &mut self.slots[id as usize];
         (slot.prev, slot.next, slot.linked) = (tail, NONE, true);
-        self.waiting += u32::from(line != READY);
+        self.linked += 1;
     }
 
     fn unlink(&mut self, id: u32) {
@@ -187,6 +195,6 @@ impl Lines {
         }
         let slot = &mut self.slots[id as usize];
         (slot.prev, slot.next, slot.linked) = (NONE, NONE, false);
-        self.waiting -= u32::from(line != READY);
+        self.linked -= 1;
     }
 }

@@ -11,21 +11,24 @@ impl Gate {
     #[inline]
     pub(super) const fn may_take(&self, class: WorkloadClass) -> bool {
         let entry = &self.classes[class.index()];
-        let limit = self.config.limit();
-        self.held < limit
+        self.held < self.limit
             && entry.held < entry.ceiling
-            && (entry.held < entry.floor || self.committed < limit)
+            && (entry.held < entry.floor || self.committed < self.limit)
     }
 
     #[inline]
-    pub(super) fn take(&mut self, class: WorkloadClass) {
+    pub(super) fn hand_out(&mut self, class: WorkloadClass) {
         let entry = &mut self.classes[class.index()];
         // Below the floor the permit was committed before it was taken.
         self.committed += u32::from(entry.held >= entry.floor);
         entry.held += 1;
-        entry.peak = entry.peak.max(entry.held);
+        if entry.held > entry.peak {
+            entry.peak = entry.held;
+        }
         self.held += 1;
-        self.peak = self.peak.max(self.held);
+        if self.held > self.peak {
+            self.peak = self.held;
+        }
     }
 
     #[inline]
@@ -40,6 +43,7 @@ impl Gate {
     /// Takes the bounds over and counts anew what they commit.
     pub(super) fn apply(&mut self, config: Config) {
         self.config = config;
+        self.limit = config.limit();
         self.committed = 0;
         for class in WorkloadClass::ALL {
             let entry = &mut self.classes[class.index()];
@@ -55,7 +59,7 @@ impl Gate {
     pub(super) fn dispatch(&mut self, now: Nanos) {
         while let Some((class, id)) = self.choose(now) {
             let age = now - self.lines.get(id).arrived;
-            self.take(class);
+            self.hand_out(class);
             self.classes[class.index()].handed += 1;
             self.lines.decide(id, State::Granted(age));
         }
@@ -151,18 +155,18 @@ impl Gate {
         if let Waiting::Bounded { count_max, age_max } = self.config.waiting() {
             let places = count_max[class.index()];
             if places > 0 && now - arrived >= age_max {
-                return self.reject(class, Reject::TooOld, now);
+                return Offer::Rejected(self.reject(class, Reject::TooOld, now));
             }
             if self.lines.len(class) >= places {
                 // Those whose time is up make room first.
                 self.sweep_class(class, now);
             }
             if self.lines.len(class) >= places {
-                return self.reject(class, Reject::QueueFull, now);
+                return Offer::Rejected(self.reject(class, Reject::QueueFull, now));
             }
         }
         if self.lines.exhausted() {
-            return self.reject(class, Reject::QueueFull, now);
+            return Offer::Rejected(self.reject(class, Reject::QueueFull, now));
         }
         let id = self.lines.enqueue(class, arrived, late_from);
         let give_up_at = self.give_up_at(self.lines.get(id));
@@ -172,15 +176,26 @@ impl Gate {
         Offer::Queued { ticket: Ticket { id: WaiterId(id) }, give_up_at }
     }
 
-    /// Turns an arrival away, with a hint.
+    /// Turns an arrival away.
     #[inline(never)]
-    pub(super) fn reject(&mut self, class: WorkloadClass, reason: Reject, now: Nanos) -> Offer {
+    pub(super) fn reject(&mut self, class: WorkloadClass, reason: Reject, now: Nanos) -> Rejection {
+        self.classes[class.index()].books.rejected[reason as usize] += 1;
+        Rejection { reason, retry_after: self.hint(class, now) }
+    }
+
+    /// Turns one away that would not wait.
+    #[inline(never)]
+    pub(super) fn miss(&mut self, class: WorkloadClass, now: Nanos) -> Rejection {
+        self.classes[class.index()].books.missed += 1;
+        Rejection { reason: Reject::QueueFull, retry_after: self.hint(class, now) }
+    }
+
+    /// When another attempt makes sense: after what the head of the line has waited, and up to as much again.
+    fn hint(&self, class: WorkloadClass, now: Nanos) -> Nanos {
         let waited = self.head_age(class, now).unwrap_or(Nanos::ZERO);
-        let books = &mut self.classes[class.index()].books;
-        books.rejected[reason as usize] += 1;
         let hint = waited.max(self.config.retry_after());
         // Keyed by the count of arrivals: exact in a replay, and different for those refused together.
-        let spread = Nanos::new(below(mix64(books.offered), hint.get()));
-        Offer::Rejected(Rejection { reason, retry_after: hint + spread })
+        let offered = self.classes[class.index()].books.offered;
+        hint + Nanos::new(below(mix64(offered), hint.get()))
     }
 }

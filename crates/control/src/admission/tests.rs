@@ -350,6 +350,51 @@ fn peaks_start_anew_from_what_is_out() {
 }
 
 #[test]
+fn who_would_not_wait_is_told_at_once_and_booked_apart() {
+    let mut gate = gate(SETTINGS);
+    let now = ms(1);
+    let held: Vec<_> = std::iter::from_fn(|| gate.try_offer(arrival(Standard, now), now).ok()).collect();
+    assert_eq!(held.len(), 6, "its own five, and the one that is for anybody");
+    let before = gate.standing(Standard).books;
+    assert_eq!((before.admitted, before.missed, before.queued, before.rejected), (6, 1, 0, [0; 3]));
+    let waits = queue(&mut gate, Standard, now);
+    // The hint is a rejection's: what the head has waited, and as much again.
+    let rejection = gate.try_offer(arrival(Standard, ms(41)), ms(41)).expect_err("none is free");
+    assert_eq!(rejection.reason, Reject::QueueFull);
+    assert!((ms(40)..ms(80)).contains(&rejection.retry_after), "{rejection:?}");
+    // The head's time is up, but this caller takes no place, so nothing is decided about it.
+    let rejection = gate.try_offer(arrival(Standard, ms(99)), ms(99)).expect_err("none is free");
+    assert_eq!((rejection.reason, gate.waiting(), gate.next_woken()), (Reject::QueueFull, 1, None));
+    // Another class's floor is there for it though somebody waits, and who cannot finish is not let in all the same.
+    let late = Arrival { deadline: Deadline::after(ms(99), ms(19)), ..arrival(Premium, ms(99)) };
+    assert_eq!(gate.try_offer(late, ms(99)).expect_err("too late").reason, Reject::CannotFinish);
+    let premium = gate.try_offer(arrival(Premium, ms(99)), ms(99)).expect("its floor is free");
+    let Books { missed, rejected, .. } = gate.standing(Standard).books;
+    assert_eq!((missed, rejected), (3, [0; 3]));
+    assert_eq!(gate.standing(Premium).books.rejected, [0, 1, 0]);
+    assert_balanced(&gate);
+    gate.abandon(waits, no_clock);
+    held.into_iter().chain([premium]).for_each(|permit| gate.release(permit, no_clock));
+    assert!(gate.idle());
+    assert_balanced(&gate);
+}
+
+#[test]
+fn a_gate_is_idle_once_everybody_was_woken() {
+    let mut gate = gate(LEGACY);
+    let mut held: Vec<_> = (0..10).map(|_| admit(&mut gate, Standard, ms(0))).collect();
+    assert!(gate.idle() && !gate.has_room());
+    let ticket = queue(&mut gate, Standard, ms(0));
+    assert!(!gate.idle());
+    gate.release(held.pop().expect("ten"), || ms(1));
+    assert_eq!((gate.idle(), gate.waiting()), (false, 0), "decided about, and not woken");
+    assert_eq!((woken(&mut gate), gate.idle()), (vec![ticket.id()], true));
+    held.push(fetch(&mut gate, ticket, ms(1)).0);
+    held.into_iter().for_each(|permit| gate.release(permit, no_clock));
+    assert_balanced(&gate);
+}
+
+#[test]
 fn names_are_unique() {
     let rejects: std::collections::BTreeSet<_> = Reject::ALL.iter().map(|reason| reason.as_str()).collect();
     let expiries: std::collections::BTreeSet<_> = Expiry::ALL.iter().map(|reason| reason.as_str()).collect();

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::Ending;
+
 /// Why a caller did not join the flight that its key had. It starts one of its own instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NoJoin {
@@ -77,7 +79,7 @@ impl fmt::Display for Refused {
 
 /// What happened since the table was made. Two sums hold at every moment:
 ///
-/// - flights: `started = completed + failed + panicked + expired + cancelled` + those open now;
+/// - flights: `started = completed + failed + panicked + stopped + expired + cancelled` + those open now;
 /// - callers: `started + joined = told + left` + those waiting now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -95,6 +97,8 @@ pub struct Counts {
     pub failed: u64,
     /// Flights whose work panicked.
     pub panicked: u64,
+    /// Flights whose work was refused or let go of unfinished by whoever runs it.
+    pub stopped: u64,
     /// Flights that reached their deadline.
     pub expired: u64,
     /// Flights whose last waiter left.
@@ -108,9 +112,21 @@ pub struct Counts {
 }
 
 impl Counts {
+    /// Flights that have ended, by how they did. The names are those used in metrics.
+    pub const fn ended_by(&self) -> [(&'static str, u64); 6] {
+        [
+            (Ending::Completed.as_str(), self.completed),
+            (Ending::Failed.as_str(), self.failed),
+            (Ending::Panicked.as_str(), self.panicked),
+            (Ending::Stopped.as_str(), self.stopped),
+            ("expired", self.expired),
+            ("cancelled", self.cancelled),
+        ]
+    }
+
     /// Flights that have ended, however they did.
     pub const fn ended(&self) -> u64 {
-        self.completed + self.failed + self.panicked + self.expired + self.cancelled
+        self.completed + self.failed + self.panicked + self.stopped + self.expired + self.cancelled
     }
 
     /// Flights that are open.

@@ -8,6 +8,9 @@ pub(super) struct SlotId {
 }
 
 impl SlotId {
+    /// Of the first value that any table takes.
+    pub(super) const FIRST: Self = Self { index: 0, serial: 0 };
+
     pub(super) const fn index(self) -> u32 {
         self.index
     }

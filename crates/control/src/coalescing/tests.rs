@@ -1,6 +1,7 @@
 //! Coalescing, tested: the rules at their bounds, and all of them at once against a plain model.
 
 mod model;
+mod shadow;
 
 use super::*;
 
@@ -258,4 +259,22 @@ fn names_are_unique_and_indices_are_positions() {
     assert_eq!(names.len(), NoJoin::ALL.len() + Refused::ALL.len());
     assert!(NoJoin::ALL.iter().enumerate().all(|(position, reason)| reason.index() == position));
     assert!(Refused::ALL.iter().enumerate().all(|(position, reason)| reason.index() == position));
+    let outcomes = Counts::default().ended_by().map(|(outcome, _)| outcome);
+    assert_eq!(outcomes.iter().collect::<std::collections::BTreeSet<_>>().len(), outcomes.len());
+}
+
+/// Every way in which a flight's work ends has a place of its own in the counts.
+#[test]
+fn each_ending_is_counted_as_what_it_was() {
+    let mut table = Table::new();
+    for ending in Ending::ALL {
+        let leader = enter(&mut table, &RULES, 0, 300, 0);
+        assert_eq!(table.end(leader.waiter.flight(), ending), Some(vec![0]));
+        let counted: Vec<_> =
+            table.counts().ended_by().into_iter().filter(|(_, count)| *count == 1).collect();
+        let so_far = Ending::ALL.iter().position(|other| *other == ending).expect("one of all") + 1;
+        assert_eq!(counted.len(), so_far);
+        assert!(counted.iter().any(|(outcome, _)| *outcome == ending.as_str()));
+    }
+    assert_eq!((table.counts().ended(), table.counts().open()), (4, 0));
 }

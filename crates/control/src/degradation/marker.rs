@@ -81,6 +81,15 @@ impl Marker {
         }
     }
 
+    /// Position in [`Marker::ALL`], for tables.
+    pub const fn index(self) -> usize {
+        match self {
+            Self::Present => 0,
+            Self::Empty => 1,
+            Self::Omitted(cause) => 2 + cause.index(),
+        }
+    }
+
     /// Why the section was left out; `None` when it was not.
     pub const fn omission(self) -> Option<Omission> {
         match self {

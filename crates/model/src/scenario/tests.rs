@@ -35,10 +35,10 @@ fn the_shipped_scenario_holds_the_declared_figures() {
 fn every_fault_is_reported_at_once() {
     let text = SHIPPED
         .1
-        .replace("version = 1\n", "version = 0\n")
+        .replace("version = 2\n", "version = 0\n")
         .replace("enterprise = 0.05 }", "enterprise = 0.06 }")
         .replace("servers = 80\n", "server = 80\n")
-        .replace("body_median_us = 60000", "body_median_us = 60000.5")
+        .replace("body_median_us = 54500", "body_median_us = 54500.5")
         .replace("name = \"recovery\"", "name = \"peak\"")
         + "[[faults]]\nphase = \"night\"\ndependency = \"x\"\nclass = \"gold\"\nshare = 0\neffect = \"delay\"\n";
     let found = faults(&text);

@@ -6,8 +6,8 @@ use base::Nanos;
 use load::{LatencyMs, Plan, Priority};
 use serde::Serialize;
 
-use super::{drive::Driven, snapshot::Snapshot};
 use crate::{
+    measure::{Driven, Snapshot},
     report::ratio,
     revision,
     suite::Member,
@@ -26,14 +26,29 @@ pub struct RunInfo {
     pub started_unix_ms: i64,
     /// How long it took in all.
     pub wall_s: f64,
-    /// From the first process to the last readiness.
-    pub suite_start_ms: f64,
     /// The machine.
     pub machine: Machine,
     /// Version of the binary.
     pub version: &'static str,
     /// Git revision of the working tree, when there is one.
     pub git_revision: Option<String>,
+    /// Each suite that was started, in order.
+    pub runs: Vec<SuiteRun>,
+}
+
+/// One suite and what was driven through it.
+#[derive(Clone, Debug, Serialize)]
+pub struct SuiteRun {
+    /// Its name on the screen.
+    pub name: String,
+    /// The policy that it was given.
+    pub policy: String,
+    /// Seed of arrivals, data and draws.
+    pub seed: u64,
+    /// How long it took, start and end included.
+    pub wall_s: f64,
+    /// From the first process to the last readiness.
+    pub suite_start_ms: f64,
     /// The generator's threads and clock.
     pub generator: GeneratorInfo,
     /// Each stage.
@@ -107,22 +122,46 @@ pub struct Servers {
 }
 
 impl RunInfo {
-    pub(crate) fn of(plan: &Plan, driven: &Driven, started_unix_ms: i64, wall: Nanos) -> Self {
+    pub(crate) fn new(started_unix_ms: i64, wall: Nanos, runs: Vec<SuiteRun>) -> Self {
+        Self {
+            schema: SCHEMA,
+            started_unix_ms,
+            wall_s: wall.as_secs_f64(),
+            machine: Machine::this(),
+            version: env!("CARGO_PKG_VERSION"),
+            git_revision: revision::of(Path::new(".")),
+            runs,
+        }
+    }
+
+    /// Most resident memory of each process over all runs, in MiB.
+    pub fn rss_peaks(&self) -> BTreeMap<&str, f64> {
+        let mut peaks: BTreeMap<&str, f64> = BTreeMap::new();
+        let stages = self.runs.iter().flat_map(|run| &run.stages);
+        for (name, process) in stages.flat_map(|stage| &stage.processes) {
+            let peak = peaks.entry(name).or_default();
+            *peak = peak.max(process.rss_peak_mib);
+        }
+        peaks
+    }
+}
+
+impl SuiteRun {
+    pub(crate) fn of(name: &str, policy: &str, plan: &Plan, driven: &Driven, wall: Nanos) -> Self {
         let generator = &driven.load.generator;
-        let machine = Machine::this();
+        let cores = Machine::this().cores;
         let windows = driven.snapshots.windows(2).zip(&driven.load.stages);
-        let stages = windows.map(|(ends, stage)| StageInfo::of(stage, &ends[0], &ends[1], machine.cores));
+        let stages = windows.map(|(ends, stage)| StageInfo::of(stage, &ends[0], &ends[1], cores));
         let stopped = driven.stopped.iter().map(|one| {
             let forced = if one.forced { ", after its drain bound" } else { "" };
             (one.member.to_string(), format!("{}{forced}", one.ended))
         });
         Self {
-            schema: SCHEMA,
-            started_unix_ms,
+            name: name.to_owned(),
+            policy: policy.to_owned(),
+            seed: plan.seed,
             wall_s: wall.as_secs_f64(),
             suite_start_ms: driven.start_took.as_millis_f64(),
-            version: env!("CARGO_PKG_VERSION"),
-            git_revision: revision::of(Path::new(".")),
             generator: GeneratorInfo {
                 schedule_priority: generator.schedule_priority,
                 sender_priority: generator.sender_priority,
@@ -140,14 +179,7 @@ impl RunInfo {
                 .map(|(name, (peak_in_service, servers))| (name, Servers { peak_in_service, servers }))
                 .collect(),
             stopped: stopped.collect(),
-            machine,
         }
-    }
-
-    /// Most resident memory of each process over the whole run, in MiB.
-    pub fn rss_peaks(&self) -> BTreeMap<&str, f64> {
-        let all = self.stages.iter().flat_map(|stage| &stage.processes);
-        all.map(|(name, process)| (name.as_str(), process.rss_peak_mib)).collect()
     }
 }
 

@@ -134,6 +134,7 @@ pub(crate) fn arguments(
     flag("--listen", listen.main.clone().into());
     flag("--admin", listen.admin.clone().into());
     flag("--announce", state.announce(member).into());
+    flag("--scale", options.scale.to_string().into());
     if options.dilate > 1 {
         flag("--dilate", options.dilate.to_string().into());
     }
@@ -141,7 +142,6 @@ pub(crate) fn arguments(
         Member::Emulator => {
             flag("--control", listen.control.clone().into());
             flag("--seed", options.seed.to_string().into());
-            flag("--scale", options.scale.to_string().into());
             if let Some(scenario) = &options.scenario {
                 flag("--scenario", scenario.into());
             }
@@ -199,8 +199,8 @@ mod tests {
         let emulator = line(Member::Emulator);
         assert_eq!(
             emulator,
-            "serve emulator --listen 127.0.0.1:0 --admin 127.0.0.1:0 --announce state/run/emulator.json \
-             --control 127.0.0.1:0 --seed 7 --scale 1"
+            "serve emulator --listen 127.0.0.1:0 --admin 127.0.0.1:0 --announce state/run/emulator.json --scale 1 \
+             --control 127.0.0.1:0 --seed 7"
         );
         let pricing = line(Member::parse("pricing").expect("a member"));
         assert!(pricing.ends_with("--policy p.toml --emulator emulator.test:1"), "{pricing}");

@@ -45,7 +45,7 @@ pub struct SuiteOptions {
     pub scenario: Option<PathBuf>,
     /// Seed of the emulated data and draws.
     pub seed: u64,
-    /// Scale of the emulated capacity and key space.
+    /// Size of the whole system: pools, gates, emulated capacity and key space.
     pub scale: Scale,
     /// Slow motion: every latency, deadline, reserve and budget times this; 1 is none.
     pub dilate: u32,

@@ -45,6 +45,9 @@ fn main() -> ExitCode {
         ("an_honest_rehearsal_passes_and_leaves_its_evidence", || {
             Box::pin(rehearse::an_honest_rehearsal_passes_and_leaves_its_evidence())
         }),
+        ("before_and_after_are_compared_and_each_mechanism_runs_alone", || {
+            Box::pin(rehearse::before_and_after_are_compared_and_each_mechanism_runs_alone())
+        }),
         ("a_wrong_answer_fails", || Box::pin(rehearse::a_wrong_answer_fails())),
         ("an_emulator_that_did_not_keep_time_is_inconclusive", || {
             Box::pin(rehearse::an_emulator_that_did_not_keep_time_is_inconclusive())

@@ -3,10 +3,10 @@
 
 use std::{
     collections::BTreeMap, convert::Infallible, fs, io, io::Write as _, net::SocketAddr, pin::Pin,
-    process::ExitCode,
+    process::ExitCode, time::Duration,
 };
 
-use base::headers;
+use base::{Clock, Nanos, clock::MonotonicClock, headers};
 use bytes::Bytes;
 use futures_util::{
     FutureExt, StreamExt,
@@ -26,6 +26,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
     signal::unix::{SignalKind, signal},
     sync::oneshot,
+    time,
 };
 use wire::{
     emulator::v1::{DependencyStats, GetStatsResponse, SetPhaseResponse},
@@ -66,6 +67,12 @@ pub(crate) async fn serve(arguments: &[String]) -> ExitCode {
             }
         };
     }
+    // Under the old policy it works on for callers that left, and lets some wait.
+    let old = value("--policy").is_some_and(|path| {
+        let text = fs::read_to_string(path).expect("the policy is there");
+        !text.contains("mode = \"on\"")
+    });
+    let started = MonotonicClock.now();
     announce(&name, &value("--announce").expect("given"), &bound);
     eprintln!("{name} is ready");
     let admin = &bound["--admin"];
@@ -81,12 +88,12 @@ pub(crate) async fn serve(arguments: &[String]) -> ExitCode {
             _ = &mut stdin => return ExitCode::SUCCESS,
             accepted = admin.accept() => {
                 let (stream, _) = accepted.expect("accepted");
-                connections.push(Box::pin(answer_admin(stream)));
+                connections.push(Box::pin(answer_admin(stream, metrics(MonotonicClock.now() - started, old))));
             }
             accepted = main.accept() => {
                 let (stream, _) = accepted.expect("accepted");
                 let behaviour = behaviour.clone();
-                let service = service_fn(move |request| answer(behaviour.clone(), request));
+                let service = service_fn(move |request| answer(behaviour.clone(), old, request));
                 let server = http2::Builder::new(TokioExecutor::new());
                 let served = server.serve_connection(TokioIo::new(stream), service);
                 connections.push(Box::pin(served.map(|_| false)));
@@ -120,30 +127,68 @@ fn announce(name: &str, path: &str, bound: &BTreeMap<&str, TcpListener>) {
 }
 
 /// Answers one request of HTTP/1; true when it was for metrics. A connection that asks nothing is held.
-async fn answer_admin(mut stream: TcpStream) -> bool {
+async fn answer_admin(mut stream: TcpStream, metrics: String) -> bool {
     let mut request = [0; 1_024];
     let length = stream.read(&mut request).await.unwrap_or(0);
     let (status, body) = match &request[..length] {
         asked if asked.starts_with(b"GET /readyz ") => ("200 OK", "ok"),
-        asked if asked.starts_with(b"GET /metrics ") => ("200 OK", METRICS),
+        asked if asked.starts_with(b"GET /metrics ") => ("200 OK", metrics.as_str()),
         _ => ("404 Not Found", ""),
     };
     let head = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
     let _ = stream.write_all([head.as_bytes(), body.as_bytes()].concat().as_slice()).await;
-    body == METRICS
+    body == metrics
 }
 
-const METRICS: &str = "\
-mercury_late_operations_total{server=\"home\"} 2
-mercury_late_seconds_total{server=\"home\"} 0.5
-# EOF
-";
+/// Counters that rise evenly, so that every window has the same figures: half of the slots held, everybody admitted at
+/// once, and under the old policy 40 late operations a second and a queue.
+fn metrics(since: Nanos, old: bool) -> String {
+    let seconds = since.as_secs_f64();
+    let late = if old { 40.0 * seconds } else { 0.0 };
+    let mut text = format!(
+        "mercury_late_operations_total{{server=\"home\"}} {late}\n\
+         mercury_late_seconds_total{{server=\"home\"}} {}\n\
+         mercury_home_profile_calls_total {}\n\
+         mercury_home_flights_open 0\n\
+         mercury_exposures_total{{outcome=\"replayed\"}} 0\n\
+         mercury_exposures_total{{outcome=\"conflict\"}} 0\n\
+         mercury_cancellation_stop_delay_seconds_bucket{{le=\"0.001\",server=\"home\"}} {seconds}\n\
+         mercury_cancellation_stop_delay_seconds_bucket{{le=\"+Inf\",server=\"home\"}} {seconds}\n",
+        late * 0.07,
+        100.0 * seconds,
+    );
+    for gate in ["endpoint", "profile"] {
+        let at_once = if old { 50.0 * seconds } else { 100.0 * seconds };
+        text.push_str(&format!(
+            "mercury_home_queue_age_seconds_bucket{{le=\"0.002\",gate=\"{gate}\",class=\"standard\"}} {at_once}\n\
+             mercury_home_queue_age_seconds_bucket{{le=\"0.1\",gate=\"{gate}\",class=\"standard\"}} {}\n\
+             mercury_home_queue_age_seconds_bucket{{le=\"+Inf\",gate=\"{gate}\",class=\"standard\"}} {}\n\
+             mercury_home_permit_seconds_total{{gate=\"{gate}\"}} {}\n\
+             mercury_home_slots{{gate=\"{gate}\"}} 100\n\
+             mercury_home_limit{{gate=\"{gate}\"}} 80\n\
+             mercury_home_held{{gate=\"{gate}\"}} 0\n",
+            100.0 * seconds,
+            100.0 * seconds,
+            50.0 * seconds,
+        ));
+    }
+    text + "# EOF\n"
+}
 
 type Frames = Vec<Result<Frame<Bytes>, io::Error>>;
 type Body = BoxBody<Bytes, io::Error>;
 
 /// One unary call.
-async fn answer(behaviour: String, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+async fn answer(
+    behaviour: String,
+    old: bool,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, Infallible> {
+    // One page in ten, by the number that ends its id.
+    let id = request.headers().get(headers::REQUEST_ID).map(HeaderValue::as_bytes);
+    if old && id.is_some_and(|id| id.ends_with(b"7")) {
+        time::sleep(Duration::from_millis(450)).await;
+    }
     let message = match request.uri().path() {
         "/mercury.home.v2.HomeService/GetHome" => match behaviour.as_str() {
             "unavailable" => None,

@@ -5,17 +5,28 @@ use std::{fs, path::Path};
 use base::Nanos;
 use load::Rate;
 use rehearsal::{
-    Member, RehearsalError, SloOptions, Verdict,
+    Extent, Member, Preset, RehearsalError, SloOptions, Verdict,
+    gates::Role,
     slo::{Rehearsed, rehearse, render},
 };
 use serde_json::Value;
 
-/// Half a second a state, at a rate that even a busy machine keeps.
+/// A second a state of the policy before alone, at a rate that even a busy machine keeps and that gives every state a 99th
+/// percentile.
 fn options(home: &Path, behaviour: &str) -> SloOptions {
+    let second = Nanos::from_secs(1);
+    let extent = Extent {
+        state: second,
+        warm_up: Nanos::ZERO,
+        mechanism: second,
+        mechanism_warm_up: Nanos::ZERO,
+        runs: 1,
+    };
     SloOptions {
-        warm_up: Nanos::from_millis(200),
+        extent,
+        only: Some(Role::Before),
         log_filter: Some(behaviour.to_owned()),
-        ..SloOptions::new(Rate::PerSecond(60.0), Nanos::from_millis(500), home.join("out"))
+        ..SloOptions::new(Preset::sized(Rate::PerSecond(200.0)), home.join("out"))
     }
 }
 
@@ -43,8 +54,10 @@ fn gate<'v>(report: &'v Value, name: &str) -> &'v Value {
 /// On a machine so busy that the generator itself is late, a run is inconclusive whatever the suite did. The story of a
 /// test then holds except for that.
 fn kept_time(report: &Value) -> bool {
-    gate(report, "generator_valid")["verdict"] == "pass"
-        && gate(report, "generator_unsent")["verdict"] == "pass"
+    let gates = report["gates"].as_array().expect("a list");
+    let machine = ["generator_valid", "generator_unsent", "samples"];
+    let machine = gates.iter().filter(|gate| machine.iter().any(|name| gate["name"] == *name));
+    machine.into_iter().all(|gate| gate["verdict"] == "pass")
 }
 
 pub(crate) async fn an_honest_rehearsal_passes_and_leaves_its_evidence() {
@@ -54,31 +67,91 @@ pub(crate) async fn an_honest_rehearsal_passes_and_leaves_its_evidence() {
     assert_eq!(verdict, if kept_time(&report) { Verdict::Pass } else { Verdict::Inconclusive }, "{report:#}");
     assert_eq!(report["schema"], "mercury.report/v1");
     assert_eq!(report["verdict"], verdict.as_str());
+    assert!(report["comparison"].is_null() && report["mechanisms"] == serde_json::json!([]));
     let states = report["states"].as_array().expect("a list");
     let names: Vec<&str> = states.iter().filter_map(|state| state["state"].as_str()).collect();
     assert_eq!(names, ["peak", "slowdown", "recovery"]);
     for state in states {
-        assert_eq!(state["policy"], "policy");
+        assert_eq!(state["policy"], "policy-legacy");
         assert!(state["latency_ms"]["n"].as_u64().expect("a count") > 0);
         assert_eq!(state["omission_ratio"], 1.0, "one section is switched off");
-        assert_eq!(state["late_work"]["ratio"], 0.0, "measured, and none in the window");
-        assert!(state["late_work"]["mean_ms"].is_null(), "no late operation has no mean");
-        assert!(state["queue_age_ms"]["p99"].is_null(), "not measured");
+        assert!(state["late_work"]["ratio"].as_f64().expect("measured") > 0.0);
+        let mean_ms = state["late_work"]["mean_ms"].as_f64().expect("measured");
+        assert!((mean_ms - 70.0).abs() < 0.1, "{mean_ms}");
         assert_eq!(state["dependency_calls_per_operation"]["profile"], 0.0);
+        let share = state["occupancy_ratio"]["endpoint"].as_f64().expect("measured");
+        assert!((0.4..0.6).contains(&share), "{share}");
+        let age_ms = state["queue_age_ms"]["p99"].as_f64().expect("measured");
+        assert!((90.0..=100.0).contains(&age_ms), "{age_ms}");
+        assert_eq!(state["timeline"].as_array().expect("a list").len(), 1);
+        assert_eq!(state["arrivals"]["declared"], state["arrivals"]["scheduled"]);
     }
     assert_eq!(gate(&report, "core_mismatch")["verdict"], "pass");
     assert_eq!(gate(&report, "arrivals_balance")["verdict"], "pass");
     assert_eq!(gate(&report, "p99")["verdict"], "not_applicable");
     assert_eq!(run["schema"], "mercury.run/v1");
-    assert_eq!(run["stages"].as_array().expect("a list").len(), 5, "two are warmed up");
+    let suite = &run["runs"][0];
+    assert_eq!(suite["name"], "legacy");
+    assert_eq!(suite["stages"].as_array().expect("a list").len(), 3);
     for member in Member::all().map(Member::as_str).chain(["generator"]) {
-        let process = &run["stages"][4]["processes"][member];
+        let process = &suite["stages"][2]["processes"][member];
         assert!(process["rss_mib"].as_f64().expect("measured") > 0.0, "{member}");
         assert!(process["cpu_core_ratio"].is_number(), "{member}");
     }
-    let stopped = run["stopped"].as_object().expect("a map");
+    let stopped = suite["stopped"].as_object().expect("a map");
     assert_eq!(stopped.len(), 9);
     assert!(stopped.values().all(|ended| ended == "exit code 0"), "{stopped:?}");
+}
+
+pub(crate) async fn before_and_after_are_compared_and_each_mechanism_runs_alone() {
+    let home = tempfile::tempdir().expect("a directory");
+    let mut options = SloOptions { only: None, ..options(home.path(), "") };
+    options.extent.state = Nanos::from_secs(2);
+    verdict_of(options).await;
+    let (report, run) = (json(home.path(), "report.json"), json(home.path(), "run.json"));
+    let states = report["states"].as_array().expect("a list");
+    let names: Vec<String> =
+        states.iter().map(|state| format!("{} {}", state["policy"], state["state"]).replace('"', "")).collect();
+    assert_eq!(names, [
+        "policy-legacy peak",
+        "policy-legacy slowdown",
+        "policy-legacy recovery",
+        "policy peak",
+        "policy slowdown",
+        "policy recovery"
+    ]);
+    let scheduled = |at: usize| states[at]["arrivals"]["scheduled"].as_u64().expect("a count");
+    assert_eq!([0, 1, 2].map(scheduled), [3, 4, 5].map(scheduled), "the same schedule");
+    // Every tenth page waits under the old policy, which no machine makes faster.
+    assert!(report["comparison"]["p99_before_ms"].as_f64().expect("measured") >= 400.0);
+    assert_eq!(gate(&report, "before_p99")["verdict"], "pass");
+    assert_eq!(gate(&report, "late_work_fold")["verdict"], "pass", "{report:#}");
+    let policies: Vec<_> =
+        report["policies"].as_array().expect("a list").iter().map(|one| one["role"].clone()).collect();
+    assert_eq!(policies, ["before", "after"]);
+    assert_eq!(report["policies"][1]["after_run"]["permits_held"], 0.0);
+    let mechanisms = report["mechanisms"].as_array().expect("a list");
+    let verdicts: Vec<_> = mechanisms.iter().map(|one| (one["name"].clone(), one["verdict"].clone())).collect();
+    assert_eq!(verdicts.len(), 6);
+    assert_eq!(verdicts[4], ("summary".into(), "not_applicable".into()));
+    assert_eq!(mechanisms[1]["effect"]["what"], "late operations");
+    assert!(mechanisms[1]["effect"]["without"].as_f64().expect("measured") > 0.0);
+    assert_eq!(mechanisms[1]["effect"]["with"], 0.0);
+    let runs = run["runs"].as_array().expect("a list");
+    let names: Vec<&str> = runs.iter().filter_map(|one| one["name"].as_str()).collect();
+    assert_eq!(names, [
+        "legacy",
+        "repaired",
+        "alone: deadline",
+        "alone: cancellation",
+        "alone: admission",
+        "alone: coalescing",
+        "alone: degradation"
+    ]);
+    for name in ["policy-legacy", "policy", "alone-coalescing"] {
+        assert!(home.path().join(format!("out/policies/{name}.toml")).exists(), "{name}");
+        assert!(home.path().join(format!("out/state/{name}/log/home-api.log")).exists(), "{name}");
+    }
 }
 
 pub(crate) async fn a_wrong_answer_fails() {
@@ -129,11 +202,14 @@ pub(crate) async fn files_that_are_wrong_are_all_named() {
         fs::write(&path, "nonsense = 1\n").expect("written");
         Some(path)
     };
-    let mut options = options(home.path(), "");
+    let mut options = SloOptions { only: None, ..options(home.path(), "") };
+    options.before = file("b.toml");
     options.policy = file("p.toml");
     options.workload = file("w.toml");
     let error = rehearse(options).await.expect_err("no evidence");
     let text = error.to_string();
-    assert!(text.contains("p.toml:") && text.contains("w.toml:") && text.contains("nonsense"), "{text}");
+    for named in ["b.toml:", "p.toml:", "w.toml:", "nonsense"] {
+        assert!(text.contains(named), "{text}");
+    }
     assert_eq!(error.exit_code(), 2);
 }

@@ -81,6 +81,7 @@ pub(super) struct Families {
     accepted: Family<Server, Counter>,
     refused: Family<Server, Counter>,
     streams_cut: Family<Server, Counter>,
+    panics: Family<Server, Counter>,
     late_operations: Family<Server, Counter>,
     late_seconds: Family<Server, Seconds>,
     stop_delay: Histograms<Server>,
@@ -98,6 +99,7 @@ impl Families {
             accepted: Family::default(),
             refused: Family::default(),
             streams_cut: Family::default(),
+            panics: Family::default(),
             late_operations: Family::default(),
             late_seconds: Family::default(),
             stop_delay: Family::new_with_constructor(delay_histogram),
@@ -117,11 +119,14 @@ impl Families {
             "Streams reset because their peer outstayed a bound",
             all.streams_cut,
         );
+        let help = "Handlers that panicked; their callers were told INTERNAL";
+        registry.register("handler_panics", help, all.panics);
         let help = "Operations that ran more than 5 ms past their deadline or cancellation";
         registry.register("late_operations", help, all.late_operations);
         let help = "Time that late operations spent past their deadline or cancellation; its rate is their mean number";
         registry.register_with_unit("late", help, Unit::Seconds, all.late_seconds);
-        let help = "From a cancellation to the end of the work it cancels";
+        let help =
+            "From the caller's departure, or the deadline, to the end of the work that it found running";
         registry.register_with_unit("cancellation_stop_delay", help, Unit::Seconds, all.stop_delay);
         families
     }
@@ -140,6 +145,7 @@ pub struct ServerMetrics {
     accepted: Counter,
     refused: Counter,
     streams_cut: Counter,
+    panics: Counter,
     late_operations: Counter,
     late_seconds: Seconds,
     stop_delay: TracedHistogram,
@@ -168,6 +174,7 @@ impl ServerMetrics {
             accepted: families.accepted.get_or_create_owned(&label),
             refused: families.refused.get_or_create_owned(&label),
             streams_cut: families.streams_cut.get_or_create_owned(&label),
+            panics: families.panics.get_or_create_owned(&label),
             late_operations: families.late_operations.get_or_create_owned(&label),
             late_seconds: families.late_seconds.get_or_create_owned(&label),
             stop_delay: families.stop_delay.get_or_create_owned(&label),
@@ -217,7 +224,12 @@ impl ServerMetrics {
         self.streams_cut.inc();
     }
 
-    /// Work ended `by` after its deadline or its cancellation. Counts it, and all of that time, if it is late by the
+    /// A handler panicked.
+    pub fn panicked(&self) {
+        self.panics.inc();
+    }
+
+    /// Work ended `by` after the moment at which it had become useless. Counts it, and all of that time, if it is late by the
     /// rule of [`LATE_AFTER`]; otherwise nothing.
     pub fn late(&self, by: Nanos) {
         if by > LATE_AFTER {
@@ -226,9 +238,9 @@ impl ServerMetrics {
         }
     }
 
-    /// Work stopped `stop_delay` after it was cancelled.
-    pub fn cancelled(&self, stop_delay: Nanos) {
-        self.stop_delay.observe(stop_delay.as_secs_f64(), None, None);
+    /// Work stopped `delay` after its caller was gone or its deadline had passed. The label becomes the exemplar.
+    pub fn stopped(&self, delay: Nanos, exemplar: Option<TraceLabel>) {
+        self.stop_delay.observe(delay.as_secs_f64(), exemplar, None);
     }
 
     /// Requests that have no outcome yet.
@@ -301,7 +313,7 @@ mod tests {
         metrics.late(LATE_AFTER);
         metrics.late(LATE_AFTER + Nanos::new(1_000_000));
         metrics.expired(Phase::Fanout(Dependency::Pricing));
-        metrics.cancelled(Nanos::from_micros(200));
+        metrics.stopped(Nanos::from_micros(200), None);
         let text = registry.encode();
         assert_eq!(sum(&text, "mercury_late_operations_total", "grpc"), 1.0);
         assert_eq!(sum(&text, "mercury_late_seconds_total", "grpc"), 0.006);

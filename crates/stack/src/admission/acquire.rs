@@ -42,32 +42,24 @@ enum Outlook {
 }
 
 impl Acquire {
+    #[inline]
     pub(super) const fn new(shared: Arc<Shared>, arrival: Arrival, now: Nanos) -> Self {
         Self { shared: Some(shared), arrival, now, ticket: None, timer: None }
     }
 
-    /// Asks for a permit, or where the place in line stands.
-    #[inline]
-    fn look(&mut self, cx: &Context<'_>) -> Outlook {
+    /// Asks for a permit when there are not plenty; without one, takes a place in line.
+    fn offer(&mut self, cx: &mut Context<'_>) -> Poll<Result<OwnedPermit, Denied>> {
         let shared = self.shared.take().expect("a future is not polled after it has ended");
-        match self.ticket.take() {
-            None => self.offer(shared, cx),
-            Some(ticket) => self.check(shared, ticket, cx),
-        }
-    }
-
-    #[inline]
-    fn offer(&mut self, shared: Arc<Shared>, cx: &Context<'_>) -> Outlook {
         let mut desk = shared.lock();
         let now = shared.present(&desk, self.now);
         match desk.gate.offer(self.arrival, now) {
             Offer::Admitted(permit) => {
                 drop(desk);
-                Outlook::Settled(Ok(OwnedPermit::new(shared, permit, None)))
+                Poll::Ready(Ok(OwnedPermit::new(shared, permit)))
             }
             Offer::Rejected(rejection) => {
                 shared.wake(desk);
-                Outlook::Settled(Err(rejection.into()))
+                Poll::Ready(Err(rejection.into()))
             }
             Offer::Queued { ticket, give_up_at } => {
                 let replaced = desk.keep(ticket.id(), cx.waker());
@@ -77,9 +69,31 @@ impl Acquire {
                 drop(replaced);
                 // Unless the caller's word was taken, the present is known.
                 let now = if now == self.now { shared.clock.now() } else { now };
-                Outlook::Waits { give_up_at, now }
+                if self.poll_timer(give_up_at, now, cx).is_pending() { Poll::Pending } else { self.wait(cx) }
             }
         }
+    }
+
+    /// Goes on where there was no permit at once.
+    #[inline(never)]
+    fn poll_further(&mut self, cx: &mut Context<'_>) -> Poll<Result<OwnedPermit, Denied>> {
+        if self.ticket.is_none() { self.offer(cx) } else { self.wait(cx) }
+    }
+
+    /// Asks where the place in line stands, until there is an answer or nothing to do but wait.
+    fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Result<OwnedPermit, Denied>> {
+        while let Some(ticket) = self.ticket.take() {
+            let shared = self.shared.take().expect("who is in line has a gate");
+            match self.check(shared, ticket, cx) {
+                Outlook::Settled(outcome) => return Poll::Ready(outcome),
+                Outlook::Waits { give_up_at, now } => {
+                    if self.poll_timer(give_up_at, now, cx).is_pending() {
+                        return Poll::Pending;
+                    }
+                }
+            }
+        }
+        unreachable!("who waits keeps the place in line")
     }
 
     fn check(&mut self, shared: Arc<Shared>, ticket: Ticket, cx: &Context<'_>) -> Outlook {
@@ -97,9 +111,9 @@ impl Acquire {
                 (self.shared, self.ticket) = (Some(shared), Some(ticket));
                 Outlook::Waits { give_up_at, now }
             }
-            Verdict::Granted { permit, age } => {
+            Verdict::Granted { permit, .. } => {
                 drop(desk);
-                Outlook::Settled(Ok(OwnedPermit::new(shared, permit, Some(age))))
+                Outlook::Settled(Ok(OwnedPermit::new(shared, permit)))
             }
             Verdict::Dropped { reason, age } => {
                 // A permit that came too late for this one went on to another.
@@ -136,31 +150,36 @@ impl Acquire {
 impl Future for Acquire {
     type Output = Result<OwnedPermit, Denied>;
 
+    #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        loop {
-            match this.look(cx) {
-                Outlook::Settled(outcome) => return Poll::Ready(outcome),
-                Outlook::Waits { give_up_at, now } => {
-                    if this.poll_timer(give_up_at, now, cx).is_pending() {
-                        return Poll::Pending;
-                    }
-                }
-            }
+        if this.ticket.is_none()
+            && let Some(shared) = &this.shared
+            && let Some(permit) = shared.take(&this.arrival, this.now)
+            && let Some(shared) = this.shared.take()
+        {
+            return Poll::Ready(Ok(OwnedPermit::new(shared, permit)));
         }
+        this.poll_further(cx)
     }
 }
 
 impl Drop for Acquire {
+    #[inline]
     fn drop(&mut self) {
         if let (Some(shared), Some(ticket)) = (&self.shared, self.ticket.take()) {
-            let mut desk = shared.lock();
-            let waker = desk.remove(ticket.id());
-            desk.gate.abandon(ticket, || shared.clock.now());
-            shared.wake(desk);
-            drop(waker);
+            leave(shared, ticket);
         }
     }
+}
+
+#[inline(never)]
+fn leave(shared: &Shared, ticket: Ticket) {
+    let mut desk = shared.lock();
+    let waker = desk.remove(ticket.id());
+    desk.gate.abandon(ticket, || shared.clock.now());
+    shared.wake(desk);
+    drop(waker);
 }
 
 impl fmt::Debug for Acquire {

@@ -1,28 +1,32 @@
 //! The desk: the gate and the wakers of those in line, behind one lock.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    hint,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
     task::Waker,
 };
 
-use base::{
-    Clock, Nanos, WorkloadClass,
-    mix::{below, mix64},
-};
-use control::admission::{Config, Gate, Reject, WaiterId};
-
-use super::Denied;
+use base::{Clock, Nanos};
+use control::admission::{Arrival, Config, Gate, Permit, WaiterId};
 
 /// Most waiters woken between two holds of the lock.
 const WAKE_BATCH_MAX: usize = 32;
 
-/// What the clones of one gate, its permits and its futures share.
+/// Pauses before the first look at a lock that was taken; some ten nanoseconds each.
+const BACKOFF_PAUSES: u32 = 4;
+/// How often that is doubled before the thread goes to sleep, after some microseconds in all.
+const BACKOFF_DOUBLINGS: u32 = 6;
+
+/// What the clones of one gate, its permits and its futures share. The lock comes first, and beside it what every permit
+/// looks at.
+#[repr(C)]
 pub(super) struct Shared {
-    pub(super) clock: Arc<dyn Clock>,
     desk: Mutex<Desk>,
+    pub(super) clock: Arc<dyn Clock>,
 }
 
 /// What the lock is for.
+#[repr(C)]
 pub(super) struct Desk {
     pub(super) gate: Gate,
     /// By [`WaiterId::index`]: as long as the greatest number of simultaneous waiters so far.
@@ -31,23 +35,68 @@ pub(super) struct Desk {
 
 impl Shared {
     pub(super) fn new(config: Config, clock: Arc<dyn Clock>) -> Self {
-        Self { clock, desk: Mutex::new(Desk { gate: Gate::new(config), wakers: Vec::new() }) }
+        Self { desk: Mutex::new(Desk { gate: Gate::new(config), wakers: Vec::new() }), clock }
     }
 
     /// A panic under the lock would be a bug of the gate's. Permits must come back even then: the others' work goes on.
     #[inline]
     pub(super) fn lock(&self) -> MutexGuard<'_, Desk> {
+        match self.desk.try_lock() {
+            Ok(desk) => desk,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => self.lock_contended(),
+        }
+    }
+
+    /// Whoever finds the lock taken looks again after ever longer pauses. Looking takes the cache line away from the
+    /// holder, who has only some nanoseconds' work to do with it; the mutex's own spinning looks all the time, and makes
+    /// threads that meet about four times slower. It sleeps when the holder has been put to sleep.
+    #[cold]
+    #[inline(never)]
+    fn lock_contended(&self) -> MutexGuard<'_, Desk> {
+        for doubled in 0..BACKOFF_DOUBLINGS {
+            for _ in 0..BACKOFF_PAUSES << doubled {
+                hint::spin_loop();
+            }
+            match self.desk.try_lock() {
+                Ok(desk) => return desk,
+                Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => {}
+            }
+        }
         self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A permit for an arrival, while there are plenty; otherwise nothing has happened. The word that it returns fits a
+    /// register, and what becomes of it is put together by the caller, so that it is not copied through memory.
+    #[inline(never)]
+    pub(super) fn take(&self, arrival: &Arrival, known: Nanos) -> Option<Permit> {
+        let mut desk = self.lock();
+        if desk.plenty() { desk.gate.take(arrival, known) } else { None }
     }
 
     /// The instant of an offer: `known` while there is plenty, and the clock's once it matters who can still finish.
     ///
     /// Where `known` is used and the arrival waits all the same (its class is at a bound), the line of its class is empty,
     /// so there is nobody to expire, and its own age is looked at when its timer is set.
-    #[inline]
     pub(super) fn present(&self, desk: &Desk, known: Nanos) -> Nanos {
-        let plenty = desk.gate.waiting() == 0 && desk.gate.held() < desk.gate.config().limit();
-        if plenty { known } else { self.clock.now() }
+        if desk.plenty() { known } else { self.clock.now() }
+    }
+
+    /// Gives a permit back, and wakes who got it.
+    #[inline]
+    pub(super) fn release(&self, permit: Permit) {
+        let mut desk = self.lock();
+        if !desk.gate.idle() {
+            return self.release_to_others(desk, permit);
+        }
+        desk.gate.release(permit, || self.clock.now());
+    }
+
+    #[inline(never)]
+    fn release_to_others<'a>(&'a self, mut desk: MutexGuard<'a, Desk>, permit: Permit) {
+        desk.gate.release(permit, || self.clock.now());
+        self.wake(desk);
     }
 
     /// Wakes whom the gate names, outside the lock. It ends every hold under which the gate may have decided about a
@@ -83,6 +132,12 @@ impl Shared {
 }
 
 impl Desk {
+    /// Whether permits are free and nobody is after one.
+    #[inline]
+    const fn plenty(&self) -> bool {
+        self.gate.idle() && self.gate.has_room()
+    }
+
     /// The waker of the next one whom the gate names. One without a waker is being woken already.
     #[inline]
     fn next_waker(&mut self) -> Option<Waker> {
@@ -109,14 +164,5 @@ impl Desk {
     /// Takes a waker out; for the caller to drop outside the lock.
     pub(super) fn remove(&mut self, id: WaiterId) -> Option<Waker> {
         self.wakers.get_mut(id.index()).and_then(Option::take)
-    }
-
-    /// The answer to one that will not wait. The hint is as the gate's own: what the head of the line has waited, and as
-    /// much again to spread those refused together.
-    pub(super) fn no_permit(&self, class: WorkloadClass, now: Nanos) -> Denied {
-        let waited = self.gate.head_age(class, now).unwrap_or(Nanos::ZERO);
-        let hint = waited.max(self.gate.config().retry_after());
-        let spread = Nanos::new(below(mix64(self.gate.standing(class).books.offered), hint.get()));
-        Denied::Rejected { reason: Reject::QueueFull, retry_after: hint + spread }
     }
 }

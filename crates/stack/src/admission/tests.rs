@@ -1,6 +1,8 @@
 //! Admission's driver, tested without a hold on time: what a caller is told, wakers that change or hold permits
 //! themselves, and threads that wake each other.
 
+mod properties;
+
 use std::{
     future::Future,
     pin::Pin,
@@ -154,6 +156,79 @@ fn a_denial_says_what_the_caller_is_told() {
         assert_eq!(denied.reason(), "cannot_finish");
     }
     drop(held);
+    assert_empty(&admission);
+}
+
+/// Who would not wait is booked apart from those that waited and left, and from those that found no place.
+#[test]
+fn who_would_not_wait_is_booked_apart() {
+    let admission = admission(1);
+    let ask = |class| admission.try_admit(class, MonotonicClock.now(), Deadline::at(Nanos::MAX), Nanos::ZERO);
+    let held = ask(WorkloadClass::Standard).expect("one is free");
+    assert_eq!((held.class(), held.waited()), (WorkloadClass::Standard, None));
+    let mut waiter = acquire(&admission, WorkloadClass::Standard);
+    assert!(poll(&mut waiter, Waker::noop()).is_none());
+    let denied = ask(WorkloadClass::Standard).expect_err("none is free");
+    assert!(matches!(denied, Denied::Rejected { reason: Reject::QueueFull, .. }), "{denied:?}");
+    let books = admission.observe().classes[0].books;
+    assert_eq!((books.offered, books.admitted, books.queued, books.missed), (3, 1, 1, 1));
+    assert_eq!((books.rejected, books.abandoned), ([0; Reject::ALL.len()], 0));
+    drop(held);
+    let permit = poll(&mut waiter, Waker::noop()).expect("its turn has come").expect("a permit");
+    assert!(permit.waited().is_some());
+    drop(permit);
+    assert_empty(&admission);
+}
+
+/// A permit for another class, while somebody waits who is at a bound of their own.
+#[test]
+fn who_would_not_wait_gets_what_is_free_beside_a_line() {
+    let admission = admission(4);
+    let narrow = Partition { floor: Bound::Permits(0), ceiling: Bound::Permits(1) };
+    let settings = Settings {
+        limit: 4,
+        partitions: [narrow, Partition::OPEN, narrow],
+        waiting: Waiting::Unbounded,
+        choice: Choice::Share,
+        retry_after: Nanos::from_millis(10),
+    };
+    admission.reconfigure(settings.validate().expect("sound settings"));
+    let held = admit(&admission);
+    let mut waiter = acquire(&admission, WorkloadClass::Standard);
+    assert!(poll(&mut waiter, Waker::noop()).is_none());
+    let now = MonotonicClock.now();
+    let premium = admission.try_admit(WorkloadClass::Premium, now, Deadline::after(now, MINUTE), Nanos::ZERO);
+    assert_eq!(premium.expect("three are free").class(), WorkloadClass::Premium);
+    let also = poll(&mut acquire(&admission, WorkloadClass::Premium), Waker::noop());
+    assert!(matches!(also, Some(Ok(_))), "nor does it wait");
+    drop((also, held));
+    drop(poll(&mut waiter, Waker::noop()).expect("its turn has come").expect("a permit"));
+    assert_empty(&admission);
+}
+
+/// Threads that meet at the lock for real, without a runtime in between: it is handed on, and nothing is lost.
+#[test]
+fn threads_that_meet_at_the_lock_lose_nothing() {
+    const TAKES: u64 = 20_000;
+    let admission = admission(2);
+    let meet = std::sync::Barrier::new(3);
+    std::thread::scope(|threads| {
+        for class in WorkloadClass::ALL {
+            let (admission, meet) = (&admission, &meet);
+            threads.spawn(move || {
+                meet.wait();
+                for _ in 0..TAKES {
+                    drop(admission.try_admit(class, Nanos::ZERO, Deadline::at(Nanos::MAX), Nanos::ZERO));
+                }
+            });
+        }
+    });
+    let observed = admission.observe();
+    assert!((1..=2).contains(&observed.peak));
+    for standing in observed.classes {
+        assert_eq!(standing.books.offered, TAKES);
+        assert_eq!(standing.books.admitted + standing.books.missed, TAKES, "{standing:?}");
+    }
     assert_empty(&admission);
 }
 

@@ -50,10 +50,14 @@ impl<K: Eq + Hash + Clone, V: Clone, E: Clone> Guard<K, V, E> {
 
 impl<K: Eq + Hash + Clone, V: Clone, E: Clone> Drop for Guard<K, V, E> {
     fn drop(&mut self) {
-        if let Some((tellers, _)) = self.shared.end(self.flight, Ending::Panicked) {
-            // A panic unwinds through the task and so drops this guard on its way; anything else is a supervisor that
-            // lets go of a task.
-            let missed = if thread::panicking() { Missed::Panicked } else { Missed::Stopped };
+        // A panic unwinds through the task and so drops this guard on its way; anything else is a supervisor that lets go
+        // of a task.
+        let (ending, missed) = if thread::panicking() {
+            (Ending::Panicked, Missed::Panicked)
+        } else {
+            (Ending::Stopped, Missed::Stopped)
+        };
+        if let Some((tellers, _)) = self.shared.end(self.flight, ending) {
             tell(tellers, &Err(missed));
         }
     }

@@ -14,6 +14,7 @@ enum Step {
         age_ms: u64,
         left_ms: u64,
         useful_ms: u64,
+        ask: Ask,
     },
     Release(usize),
     Check(usize),
@@ -25,13 +26,27 @@ enum Step {
     Reconfigure(usize),
 }
 
+/// In which way an arrival asks.
+#[derive(Clone, Copy, Debug)]
+enum Ask {
+    /// It would wait.
+    Offer,
+    /// It would not.
+    TryOffer,
+    /// Only while there are plenty, before it is offered.
+    Take,
+}
+
 fn step() -> impl Strategy<Value = Step> {
     let class = prop::sample::select(WorkloadClass::ALL.to_vec());
     // Half of the time there is no hurry, so that the queue grows.
     let left_ms = prop_oneof![0_u64..60, Just(100_000)];
+    let ask = prop_oneof![10 => Just(Ask::Offer), 2 => Just(Ask::TryOffer), 2 => Just(Ask::Take)];
     prop_oneof![
-        12 => (class, 0_u64..5, left_ms, 0_u64..15)
-            .prop_map(|(class, age_ms, left_ms, useful_ms)| Step::Offer { class, age_ms, left_ms, useful_ms }),
+        14 => (class, 0_u64..5, left_ms, 0_u64..15, ask)
+            .prop_map(|(class, age_ms, left_ms, useful_ms, ask)| Step::Offer {
+                class, age_ms, left_ms, useful_ms, ask
+            }),
         7 => any::<usize>().prop_map(Step::Release),
         2 => any::<usize>().prop_map(Step::Check),
         2 => any::<usize>().prop_map(Step::Abandon),
@@ -116,8 +131,19 @@ impl Bench {
     fn step(&mut self, step: Step, all: &[Settings]) -> Result<[u32; CLASSES], TestCaseError> {
         let mut returned = [0; CLASSES];
         match step {
-            Step::Offer { class, age_ms, left_ms, useful_ms } => {
-                self.offer(class, ms(age_ms), ms(left_ms), ms(useful_ms))?;
+            Step::Offer { class, age_ms, left_ms, useful_ms, ask } => {
+                let arrival = Arrival {
+                    class,
+                    arrived: self.now - ms(age_ms),
+                    deadline: Deadline::after(self.now, ms(left_ms)),
+                    useful: ms(useful_ms),
+                };
+                let can_finish = left_ms > 0 && useful_ms <= left_ms;
+                match ask {
+                    Ask::Offer => self.offer(arrival, can_finish)?,
+                    Ask::TryOffer => self.try_offer(arrival, can_finish)?,
+                    Ask::Take => self.take(arrival, can_finish)?,
+                }
             }
             Step::Release(pick) if !self.permits.is_empty() => {
                 let permit = self.permits.swap_remove(pick % self.permits.len());
@@ -165,17 +191,57 @@ impl Bench {
         }
     }
 
-    fn offer(
-        &mut self,
-        class: WorkloadClass,
-        age: Nanos,
-        left: Nanos,
-        useful: Nanos,
-    ) -> Result<(), TestCaseError> {
-        let now = self.now;
-        let deadline = Deadline::after(now, left);
-        let arrival = Arrival { class, arrived: now - age, deadline, useful };
-        let can_finish = !left.is_zero() && useful <= left;
+    /// Without a wait: a permit exactly when it is entitled to one, and otherwise nothing but an entry in the books.
+    fn try_offer(&mut self, arrival: Arrival, can_finish: bool) -> Result<(), TestCaseError> {
+        let class = arrival.class;
+        let entitled = can_finish && self.could_take(class);
+        let before = self.gate.standing(class);
+        let outcome = self.gate.try_offer(arrival, self.now);
+        let mut expected = before;
+        expected.books.offered += 1;
+        match outcome {
+            Ok(permit) => {
+                prop_assert!(entitled);
+                prop_assert_eq!((permit.class(), permit.age()), (class, None));
+                self.permits.push(permit);
+                expected.books.admitted += 1;
+                expected.held += 1;
+                expected.peak = expected.peak.max(expected.held);
+            }
+            Err(Rejection { reason, retry_after }) => {
+                prop_assert!(!entitled && !retry_after.is_zero());
+                if can_finish {
+                    prop_assert_eq!(reason, Reject::QueueFull);
+                    expected.books.missed += 1;
+                } else {
+                    prop_assert_eq!(reason, Reject::CannotFinish);
+                    expected.books.rejected[Reject::CannotFinish as usize] += 1;
+                }
+            }
+        }
+        prop_assert_eq!(self.gate.standing(class), expected);
+        Ok(())
+    }
+
+    /// A permit exactly when it is entitled to one, and otherwise nothing at all.
+    fn take(&mut self, arrival: Arrival, can_finish: bool) -> Result<(), TestCaseError> {
+        let entitled = can_finish && self.could_take(arrival.class);
+        let before = self.gate.standing(arrival.class);
+        match self.gate.take(&arrival, self.now) {
+            Some(permit) => {
+                prop_assert!(entitled);
+                self.permits.push(permit);
+            }
+            None => {
+                prop_assert!(!entitled);
+                prop_assert_eq!(self.gate.standing(arrival.class), before);
+            }
+        }
+        Ok(())
+    }
+
+    fn offer(&mut self, arrival: Arrival, can_finish: bool) -> Result<(), TestCaseError> {
+        let (now, class) = (self.now, arrival.class);
         let entitled = can_finish && self.could_take(class);
         match self.gate.offer(arrival, now) {
             Offer::Admitted(permit) => {
@@ -213,7 +279,7 @@ impl Bench {
             }
             Verdict::Granted { permit, age } => {
                 prop_assert!(granted && self.now < late_from && arrived + age < late_from);
-                prop_assert_eq!(permit.class(), class);
+                prop_assert_eq!((permit.class(), permit.age()), (class, Some(age)));
                 self.permits.push(permit);
             }
             Verdict::Dropped { reason, age } => {
@@ -253,6 +319,10 @@ impl Bench {
             WorkloadClass::ALL.map(|class| self.gate.standing(class).waiting).iter().sum::<u32>(),
             self.gate.waiting()
         );
+        prop_assert_eq!(self.gate.has_room(), total < config.limit());
+        if self.gate.idle() {
+            prop_assert_eq!((self.gate.waiting(), self.gate.next_woken()), (0, None));
+        }
         self.verify_order()
     }
 
@@ -282,6 +352,7 @@ impl Bench {
         }
         prop_assert_eq!((self.gate.held(), self.gate.waiting()), (0, 0));
         prop_assert_eq!(self.gate.next_woken(), None);
+        prop_assert!(self.gate.idle());
         for class in WorkloadClass::ALL {
             let Standing { books, held, waiting, handed, .. } = self.gate.standing(class);
             prop_assert_eq!((held, waiting, handed), (0, 0, 0));

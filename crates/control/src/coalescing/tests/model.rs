@@ -35,7 +35,7 @@ fn rules() -> impl Strategy<Value = Rules> {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let ending = prop_oneof![Just(Ending::Completed), Just(Ending::Failed), Just(Ending::Panicked)];
+    let ending = prop::sample::select(Ending::ALL.to_vec());
     prop_oneof![
         8 => (0_u8..3, 0_u64..60).prop_map(|(key, budget)| Step::Enter { key, budget }),
         4 => any::<prop::sample::Index>().prop_map(Step::Leave),
@@ -193,6 +193,7 @@ impl Plain {
                 Ending::Completed => self.counts.completed += 1,
                 Ending::Failed => self.counts.failed += 1,
                 Ending::Panicked => self.counts.panicked += 1,
+                Ending::Stopped => self.counts.stopped += 1,
             }
         }
     }
@@ -218,6 +219,8 @@ impl Plain {
         assert_eq!(table.counts(), &self.counts);
         assert_eq!(table.len() as usize, self.open());
         assert_eq!(table.counts().open(), u64::from(table.len()));
+        let ended_by: u64 = table.counts().ended_by().iter().map(|(_, count)| count).sum();
+        assert_eq!(ended_by, table.counts().ended());
         let waiting: usize = self.flights.iter().map(|flight| flight.waiting.len()).sum();
         assert_eq!(table.counts().waiting(), waiting as u64);
         assert_eq!(self.waiters.len(), waiting + self.told.len() + self.left.len());

@@ -6,9 +6,10 @@ use base::{Clock, Nanos, clock::MonotonicClock};
 use futures_util::future::join_all;
 use http::StatusCode;
 
+use super::reading::Reading;
 use crate::{
     control::{Control, Stats},
-    scrape::Late,
+    scrape::{ADMIN, Histogram, Late, Scrape},
     suite::{Member, Suite},
     usage::{self, Usage},
 };
@@ -22,6 +23,9 @@ pub(crate) struct Snapshot {
     pub(crate) usage: BTreeMap<Member, Usage>,
     /// Of this process, which generates the load.
     pub(crate) own: Option<Usage>,
+    pub(super) home: Option<Reading>,
+    /// From a cancellation to the end of the work, by member.
+    pub(super) stops: BTreeMap<Member, Histogram>,
 }
 
 impl Snapshot {
@@ -34,13 +38,29 @@ impl Snapshot {
         let own = usage::read(std::process::id()).ok();
         let scrapes = running.iter().filter_map(|(member, _)| {
             let admin = suite.endpoints().get(*member)?.admin.clone();
-            Some(async move { (*member, crate::admin::get(&admin, "/metrics").await) })
+            Some(async move { (*member, scrape(&admin).await) })
         });
         let (emulator, scraped) = tokio::join!(control.stats(), join_all(scrapes));
-        let late = scraped.into_iter().filter_map(|(member, answer)| match answer {
-            Ok((StatusCode::OK, body)) => Some((member, Late::read(&String::from_utf8_lossy(&body)))),
-            _ => None,
-        });
-        Self { at, emulator: emulator.ok(), late: late.collect(), usage, own }
+        let scraped: BTreeMap<Member, Scrape> =
+            scraped.into_iter().filter_map(|(member, scrape)| Some((member, scrape?))).collect();
+        let stop =
+            |scrape: &Scrape| scrape.histogram("mercury_cancellation_stop_delay_seconds", &[], &[ADMIN]);
+        Self {
+            at,
+            emulator: emulator.ok(),
+            late: scraped.iter().map(|(member, scrape)| (*member, Late::read(scrape))).collect(),
+            usage,
+            own,
+            home: scraped.get(&Member::HOME_API).map(Reading::of),
+            stops: scraped.iter().filter_map(|(member, scrape)| Some((*member, stop(scrape)?))).collect(),
+        }
+    }
+}
+
+/// The metrics of a member, when it answers.
+pub(super) async fn scrape(admin: &str) -> Option<Scrape> {
+    match crate::admin::get(admin, "/metrics").await {
+        Ok((StatusCode::OK, body)) => Some(Scrape::new(String::from_utf8_lossy(&body))),
+        _ => None,
     }
 }

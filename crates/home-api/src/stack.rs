@@ -1,0 +1,57 @@
+//! Stack: what a page passes through, outermost first. One reason per layer; where each is decided is in the room named.
+//!
+//! 1. *Shell* (`serve`): header arrival fixes age and deadline once; expiry and a lost caller drop everything below.
+//! 2. *Authentication* (`runtime`): identity before anything is spent on it.
+//! 3. *Applied* ([`crate::applied`]): which mechanisms apply, from one policy snapshot, so that a page never mixes two.
+//! 4. *Account* ([`crate::request`]): each page is counted once, however it ends.
+//! 5. *Cancellation* ([`crate::serve_page`]): the page runs inside its caller's future, or as a task that outlives it.
+//! 6. *Deadline* ([`crate::serve_page`]): outside the queue, since waiting spends it too.
+//! 7. *Endpoint* ([`crate::slots`]): gate, then pool. Inside the deadline, so that nobody waits longer than it can use;
+//!    outside all calls, so that no dependency sees work that was not admitted.
+//! 8. *Pressure*: told by each admission, asked by each optional branch.
+//! 9. *Profile* ([`crate::read_profile`]): coalescing outside its gate, since followers make no call and need no slot of
+//!    the profile pool; gate, pool, call.
+//! 10. *Branches* ([`crate::serve_page`]): for each the budget rule, then the call with what remains less the reserve.
+
+use std::sync::Arc;
+
+use base::Clock;
+use control::degradation::Hold;
+use model::policy::{Boundary, Policy};
+use runtime::Host;
+use stack::coalescing::Coalescer;
+
+use crate::{
+    clients::Clients,
+    metrics::HomeMetrics,
+    read_profile::ShadowFlights,
+    serve_page::{Home, Pressures},
+    slots::Slots,
+};
+
+/// Builds the layers below the shell.
+pub(crate) fn build(host: &Host, clients: Clients) -> Home {
+    let policy: Arc<Policy> = Arc::clone(&host.policy);
+    let clock: Arc<dyn Clock> = Arc::clone(&host.world.clock);
+    let metrics = Arc::new(HomeMetrics::new(&host.registry, policy.dilation));
+    let slots = |boundary| {
+        let bounds = policy.admission(boundary);
+        Arc::new(Slots::new(boundary, bounds, Arc::clone(&clock), Arc::clone(&metrics)))
+    };
+    Home {
+        endpoint_slots: slots(Boundary::Endpoint),
+        profile_slots: slots(Boundary::Profile),
+        coalescer: Coalescer::new(host.world.clone()),
+        shadow_flights: ShadowFlights::default(),
+        pressures: Pressures::new(Hold::new(policy.degradation.bounds, clock.now())),
+        rules: control::budget::Rules {
+            response_reserve: policy.response_reserve,
+            optional_floor: policy.optional_floor,
+        },
+        clients,
+        tasks: Arc::clone(&host.world.tasks),
+        policy,
+        clock,
+        metrics,
+    }
+}

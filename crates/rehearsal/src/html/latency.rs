@@ -1,0 +1,185 @@
+//! Latency: the distribution of correct answers, as the share that took longer. On two axes of powers a tail is as easy
+//! to read as a median: where the curve crosses 1 % is the p99.
+
+use maud::{Markup, html};
+
+use super::{
+    by_class,
+    ink::{BOUND, MUTED},
+    plot::{self, Anchor, Axis, Drawn, Sheet},
+    text::{Unit, number},
+    view::{Group, View},
+};
+use crate::report::State;
+
+const SIZE: (i32, i32) = (548, 320);
+/// Corners of the plane.
+const FROM: (f64, f64) = (58.0, 26.0);
+const TO: (f64, f64) = (532.0, 270.0);
+/// Most points of a curve: one a pixel of the page.
+const POINTS_MAX: usize = 480;
+/// The smallest share that is drawn.
+const SHARE_MIN: f64 = 1e-4;
+
+/// A plot for every state with a distribution.
+pub(super) fn plots(view: &View<'_>) -> Markup {
+    let drawn: Vec<&Group<'_>> = view.groups.iter().filter(|group| curves(group).next().is_some()).collect();
+    let span = span(view);
+    html! {
+        section {
+            h2 { "Latency of correct answers" }
+            p { "The share of correct answers, degraded ones included, that took longer than a given time. Rings mark p50, p99 and p99.9." }
+            @if drawn.is_empty() {
+                p.none { "No distribution was measured." }
+            } @else {
+                (plot::legend(&view.legend()))
+                @if !view.drawn_note().is_empty() { p.note { (view.drawn_note()) } }
+                div.pair {
+                    @for group in drawn { (one(view, group, span)) }
+                    (by_class::plot(view))
+                }
+            }
+        }
+    }
+}
+
+fn one(view: &View<'_>, group: &Group<'_>, span: Axis) -> Markup {
+    let title = format!("Latency in {}", group.title);
+    let caption = html! { strong { "During " (group.title) } " " (note(group)) };
+    plot::figure(&title, caption, &[], SIZE, |sheet| draw(sheet, view, group, span))
+}
+
+/// The p99 in words, for those who do not see the plot.
+fn note(group: &Group<'_>) -> String {
+    let of = |case: &super::view::Case<'_>| Unit::Ms.words(case.state.latency_ms.p99);
+    match group.cases.as_slice() {
+        [one] => format!("p99 {}", of(one)),
+        [before, after] => format!("p99 {} → {}", of(before), of(after)),
+        [first, .., last] => format!("p99 {} → {}", of(first), of(last)),
+        [] => String::new(),
+    }
+}
+
+fn draw(sheet: &Sheet<'_>, view: &View<'_>, group: &Group<'_>, x: Axis) -> Drawn {
+    let plane = sheet.plane(FROM, TO, x, Axis::log(SHARE_MIN, 1.0));
+    plane.x_ticks(&x.ticks(9), number)?;
+    plane.y_ticks(&[1.0, 0.1, 0.01, 0.001, SHARE_MIN], |share| format!("{} %", number(share * 100.0)))?;
+    sheet.label("took longer", (FROM.0 - 48.0, 8.0), Anchor::Left, MUTED)?;
+    sheet.label("latency, ms", (TO.0, TO.1 + 32.0), Anchor::Right, MUTED)?;
+    if let Some(objective) = view.bound("p99") {
+        plane.x_bound(objective)?;
+        let (at, _) = plane.pixel((objective, 1.0));
+        let words = format!("objective {}", Unit::Ms.words(Some(objective)));
+        sheet.label(&words, (at, FROM.1 - 11.0), Anchor::Middle, BOUND)?;
+    }
+    for (policy, points) in curves(group).filter(|(policy, _)| view.draws(*policy)) {
+        plane.line(&points, view.ink(policy), 2.25)?;
+    }
+    for case in group.cases.iter().filter(|case| !case.state.histogram.is_empty() && view.draws(case.policy)) {
+        let latency = &case.state.latency_ms;
+        for (quantile, share) in [(latency.p50, 0.5), (latency.p99, 0.01), (latency.p999, 0.001)] {
+            if let Some(value) = quantile.filter(|value| value.is_finite()) {
+                sheet.ring(plane.pixel((value, share)), 3.5, view.ink(case.policy))?;
+            }
+        }
+    }
+    p99_labels(sheet, group, view, |value| plane.pixel((value, 0.01)))
+}
+
+/// The p99 of two curves, each beside its ring and away from the other.
+fn p99_labels(sheet: &Sheet<'_>, group: &Group<'_>, view: &View<'_>, pixel: impl Fn(f64) -> (f64, f64)) -> Drawn {
+    let mut marked: Vec<_> = group
+        .cases
+        .iter()
+        .filter(|case| !case.state.histogram.is_empty() && view.draws(case.policy))
+        .filter_map(|case| Some((case.state.latency_ms.p99.filter(|value| value.is_finite())?, case.policy)))
+        .collect();
+    marked.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let last = marked.len().saturating_sub(1);
+    for (at, (value, policy)) in marked.iter().enumerate().filter(|_| marked.len() <= 2) {
+        let (x, y) = pixel(*value);
+        let words = Unit::Ms.words(Some(*value));
+        // Curves fall: below on the left and above on the right there is none.
+        match at == last && x < TO.0 - 70.0 {
+            true => sheet.bold(&words, (x + 8.0, y - 11.0), Anchor::Left, view.ink(*policy))?,
+            false => sheet.bold(&words, (x - 8.0, y + 12.0), Anchor::Right, view.ink(*policy))?,
+        }
+    }
+    Ok(())
+}
+
+/// One axis for all plots, so that they can be laid over each other: from the fastest answers to the slowest.
+fn span(view: &View<'_>) -> Axis {
+    let curves: Vec<_> = view.groups.iter().flat_map(curves).collect();
+    let times = || curves.iter().flat_map(|(_, points)| points);
+    let low = times().filter(|(_, share)| *share < 0.999).map(|(ms, _)| *ms).reduce(f64::min).unwrap_or(10.0);
+    let high = times().map(|(ms, _)| *ms).chain(view.bound("p99").map(|bound| bound * 1.2)).fold(low, f64::max);
+    let low = low.clamp(0.01, 1e9);
+    let step = |value: f64| 10f64.powf((value.log10() * 10.0).floor() / 10.0);
+    Axis::log(step(low * 0.9), (high * 1.1).clamp(low * 2.0, 1e12))
+}
+
+/// The curve of every case of a state that has one.
+fn curves<'v>(group: &'v Group<'_>) -> impl Iterator<Item = (usize, Vec<(f64, f64)>)> + 'v {
+    group.cases.iter().filter_map(|case| {
+        let points = curve(case.state);
+        (points.len() > 1).then_some((case.policy, points))
+    })
+}
+
+/// The share of answers that took longer than each bound of the histogram.
+fn curve(state: &State) -> Vec<(f64, f64)> {
+    let buckets = state.histogram.iter().filter(|bucket| bucket.le_ms.is_finite() && bucket.le_ms > 0.0);
+    let total: f64 = state.histogram.iter().map(|bucket| bucket.count as f64).sum();
+    if total == 0.0 {
+        return Vec::new();
+    }
+    let mut longer = total;
+    let mut points = Vec::new();
+    for bucket in buckets {
+        if bucket.count == 0 && longer == total {
+            points.clear();
+        }
+        if bucket.count == 0 && longer < total {
+            continue;
+        }
+        longer -= bucket.count as f64;
+        let share = longer / total;
+        if share < SHARE_MIN {
+            points.extend(points.last().map(|before| (crossing(*before, (bucket.le_ms, share)), SHARE_MIN)));
+            break;
+        }
+        points.push((bucket.le_ms, share));
+    }
+    thin(points)
+}
+
+/// Where the line between two points leaves the plot, straight as it is drawn there.
+fn crossing(before: (f64, f64), after: (f64, f64)) -> f64 {
+    if after.1 <= 0.0 || before.1 <= SHARE_MIN {
+        return after.0;
+    }
+    let part = (before.1 / SHARE_MIN).ln() / (before.1 / after.1).ln();
+    before.0 * (after.0 / before.0).powf(part)
+}
+
+/// At most [`POINTS_MAX`] points, the last of each stretch of the axis.
+fn thin(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
+    let (Some(first), Some(last)) = (points.first().copied(), points.last().copied()) else { return points };
+    if points.len() <= POINTS_MAX {
+        return points;
+    }
+    let width = ((last.0 / first.0).ln() / (POINTS_MAX - 2) as f64).max(f64::MIN_POSITIVE);
+    let cell = |ms: f64| ((ms / first.0).ln() / width) as u64;
+    let mut kept: Vec<(f64, f64)> = Vec::with_capacity(POINTS_MAX);
+    for point in points {
+        let same = kept.last().is_some_and(|before| cell(before.0) == cell(point.0));
+        if same {
+            kept.pop();
+        }
+        if kept.len() < POINTS_MAX {
+            kept.push(point);
+        }
+    }
+    kept
+}

@@ -1,0 +1,6 @@
+//! Work: when the work of a request ends, on every path that a request can take, and what is told of it.
+
+mod connections;
+mod panics;
+mod paths;
+mod rig;
