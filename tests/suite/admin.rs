@@ -98,8 +98,16 @@ async fn what_was_offered_is_the_sum_of_its_outcomes_and_no_label_tells_who_aske
     for dependency in base::Dependency::ALL {
         let name = dependency.as_str();
         let service = suite.scrape(name).await;
-        assert_eq!(service.sum("mercury_requests_offered_total", &[("server", name)]), 10.0, "{name}");
-        assert_eq!(suite.stats(dependency).await.calls, 10, "{name}");
+        let (asked, calls) = (
+            service.sum("mercury_requests_offered_total", &[("server", name)]),
+            suite.stats(dependency).await.calls,
+        );
+        if dependency.is_optional() {
+            // The failure of pricing ends these branches, now and then before the service has seen the call.
+            assert!((8.0..=10.0).contains(&asked) && (8..=10).contains(&calls), "{name}: {asked}, {calls}");
+        } else {
+            assert_eq!((asked, calls), (10.0, 10), "{name}");
+        }
     }
     for name in suite.members.keys() {
         let scrape = suite.scrape(name).await;

@@ -59,7 +59,10 @@ async fn a_full_gate_refuses_at_once_and_says_when_to_come_back() {
     let refused = suite.both(&head("enterprise", "user-00099")).await;
     refused.refused(Reason::Overload);
     assert!(now() - began < SLACK, "a refusal waits for its age at most");
-    assert!(refused.grpc.header("grpc-retry-pushback-ms").parse::<u64>().is_ok_and(|hint| hint > 0), "{refused:?}");
+    assert!(
+        refused.grpc.header("grpc-retry-pushback-ms").parse::<u64>().is_ok_and(|hint| hint > 0),
+        "{refused:?}"
+    );
     assert!(!refused.http.header("retry-after").is_empty(), "{refused:?}");
     assert_eq!(refused.http.error("phase"), "admission");
     // Another class has its floor.

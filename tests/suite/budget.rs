@@ -58,7 +58,8 @@ async fn the_budget_shrinks_at_every_hop() {
 
 #[tokio::test]
 async fn a_timeout_is_clamped_to_the_maximum_and_defaults_to_the_objective() {
-    let suite = Suite::start().await;
+    // The shortest timeout below still leaves enough for a profile read.
+    let suite = Suite::start_with(Options::quick().policy("branches.profile", "worst_useful_ms", "60")).await;
     for (number, (timeout, expected)) in [
         (None, 300_000),
         (Some("250m"), 250_000),
@@ -86,14 +87,12 @@ async fn a_timeout_is_clamped_to_the_maximum_and_defaults_to_the_objective() {
 #[tokio::test]
 async fn a_mandatory_branch_that_cannot_end_in_time_is_not_started() {
     // Entitlement is declared to need 700 ms, so that the machine's own delays are far from the bounds below.
-    let options = Options::quick().policy("", "objective_ms", "1000").policy(
-        "branches.entitlement",
-        "worst_useful_ms",
-        "700",
-    );
+    let options = Options::quick()
+        .policy("", "objective_ms", "1000")
+        .overlaid("[branches.entitlement]\nworst_useful_ms = 700\nindependent_timeout_ms = 700\n");
     let suite = Suite::start_with(options).await;
-    // Profile is declared to need 60 ms beside the reserve of 20.
-    for timeout in ["1m", "20m", "79m"] {
+    // Profile is declared to need 90 ms beside the reserve of 20.
+    for timeout in ["1m", "20m", "109m"] {
         let began = now();
         let both = suite.both(&customer(&[(headers::GRPC_TIMEOUT, timeout)])).await;
         both.refused(Reason::DeadlineExceeded);
@@ -123,7 +122,8 @@ async fn a_mandatory_branch_that_cannot_end_in_time_is_not_started() {
 
 #[tokio::test]
 async fn an_optional_branch_below_its_floor_is_left_out_and_the_core_is_whole() {
-    let options = Options::quick().policy("", "objective_ms", "1000").policy("", "optional_floor_ms", "700");
+    let options = Options::quick()
+        .overlaid("objective_ms = 1000\noptional_floor_ms = 700\n[degradation]\npressure_floor_ms = 700\n");
     let suite = Suite::start_with(options).await;
     suite.fault(Dependency::Profile, Effect::DelayMs(900)).await;
     let head = customer(&[(headers::GRPC_TIMEOUT, "1500m"), (headers::REQUEST_ID, "floor")]);

@@ -25,11 +25,14 @@ fn reader(suite: &Suite, tenant: &str, timeout: &str) -> JoinHandle<Answer> {
     let at = suite.home();
     let head: Vec<(String, String)> = CUSTOMER
         .iter()
-        .map(|(name, value)| ((*name).to_owned(), if *name == headers::TENANT { tenant } else { value }.to_owned()))
+        .map(|(name, value)| {
+            ((*name).to_owned(), if *name == headers::TENANT { tenant } else { value }.to_owned())
+        })
         .chain([(headers::GRPC_TIMEOUT.to_owned(), timeout.to_owned())])
         .collect();
     spawn(async move {
-        let head: Vec<(&str, &str)> = head.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let head: Vec<(&str, &str)> =
+            head.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         talk::http1(at, get_home(&head)).await
     })
 }
@@ -64,16 +67,23 @@ fn name(page: &Value) -> &str {
 #[tokio::test]
 async fn two_hundred_identical_reads_make_one_call() {
     let suite = Suite::start_with(joinable()).await;
+    // All of them go on together.
+    for dependency in Dependency::ALL {
+        suite.capacity(dependency, 512, 512).await;
+    }
     suite.fault(Dependency::Profile, Effect::DelayMs(1_500)).await;
     let readers: Vec<_> = (0..READERS).map(|_| reader(&suite, "tenant-007", "5S")).collect();
     until_waiting(&suite, READERS).await;
-    assert_eq!(suite.stats(Dependency::Profile).await.calls, 1);
+    suite.until(Dependency::Profile, "the one call is under way", |of| of.in_service == 1).await;
     let mut names = Vec::new();
     for reader in readers {
         let answer = reader.await.expect("no panic");
         assert_eq!(answer.status, 200, "{answer:?}");
         let page = answer.json();
-        assert_eq!((&page["core_complete"], &page["profile"]["subject"]), (&true.into(), &"user-00042".into()));
+        assert_eq!(
+            (&page["core_complete"], &page["profile"]["subject"]),
+            (&true.into(), &"user-00042".into())
+        );
         names.push(name(&page).to_owned());
     }
     names.dedup();
@@ -132,7 +142,10 @@ async fn a_failing_read_is_no_stampede() {
     suite.member("profile").kill();
     for reader in readers {
         let answer = reader.await.expect("no panic");
-        assert_eq!((answer.status.as_u16(), answer.error("reason").as_str()), (503, "dependency_unavailable"));
+        assert_eq!(
+            (answer.status.as_u16(), answer.error("reason").as_str()),
+            (503, "dependency_unavailable")
+        );
     }
     eventually("no flight is open", async || figure(&suite, "mercury_home_flights_open").await == 0.0).await;
     let home = suite.scrape("home-api").await;
@@ -151,7 +164,10 @@ async fn tenants_never_share_a_read() {
     let mut names = Vec::new();
     for (tenant, reader) in readers {
         let page = reader.await.expect("no panic").json();
-        assert_eq!((&page["profile"]["tenant"], &page["profile"]["subject"]), (&tenant.into(), &"user-00042".into()));
+        assert_eq!(
+            (&page["profile"]["tenant"], &page["profile"]["subject"]),
+            (&tenant.into(), &"user-00042".into())
+        );
         names.push(name(&page).to_owned());
     }
     settled(&suite).await;

@@ -185,17 +185,20 @@ async fn a_subject_without_reviews_has_an_empty_reputation_and_no_section() {
 #[tokio::test]
 async fn every_answer_says_who_answered_what_and_where_the_time_went() {
     let suite = Suite::start().await;
+    let generation = model::policy::Policy::shipped().generation.to_string();
     let Both { http, grpc } = suite.both(&patient(&[(headers::REQUEST_ID, "op-1.A_b")])).await;
     for (face, header) in [("http", &http.head as &http::HeaderMap), ("grpc", &grpc.head)] {
         let value = |name: &str| header.get(name).map(|value| value.to_str().expect("ASCII"));
         assert_eq!(value(headers::REQUEST_ID), Some("op-1.A_b"), "{face}");
-        assert_eq!(value(headers::POLICY_GENERATION), Some("1"), "{face}");
+        assert_eq!(value(headers::POLICY_GENERATION), Some(generation.as_str()), "{face}");
+        let applied = "deadline=on,cancellation=on,admission=on,degradation=on";
+        assert_eq!(value(headers::MECHANISMS), Some(applied), "{face}");
         assert_eq!(value("cache-control"), Some("private, no-store"), "{face}");
         check_server_timing(value("server-timing").expect("a header"));
     }
     assert_eq!(http.header("content-type"), "application/json");
     assert_eq!(grpc.header("content-type"), "application/grpc");
-    assert_eq!(http.json()["policy_generation"], 1);
+    assert_eq!(http.json()["policy_generation"].to_string(), generation);
 
     // Made where it is absent, each time another one, and told in header and page alike.
     let (one, two) = (suite.get(&patient(&[])).await, suite.get(&patient(&[])).await);
@@ -218,8 +221,9 @@ async fn every_answer_says_who_answered_what_and_where_the_time_went() {
 fn check_server_timing(text: &str) {
     let entries: Vec<_> = text.split(", ").map(|entry| entry.split(';').collect::<Vec<_>>()).collect();
     let names: Vec<_> = entries.iter().map(|entry| entry[0]).collect();
-    assert_eq!(names, Dependency::ALL.map(Dependency::as_str));
-    for entry in entries {
+    assert_eq!(names[0], "admission", "{text}");
+    assert_eq!(names[1..], Dependency::ALL.map(Dependency::as_str));
+    for entry in &entries[1..] {
         let figure = |at: usize, name: &str| -> f64 {
             let value = entry[at].strip_prefix(name).unwrap_or_else(|| panic!("{entry:?}"));
             value.parse().unwrap_or_else(|_| panic!("{entry:?}"))

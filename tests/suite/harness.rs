@@ -138,7 +138,8 @@ impl Suite {
 
     /// Calls of one operation to the dependencies, oldest first.
     pub(crate) async fn journal(&self, request_id: &str) -> Vec<JournalEntry> {
-        let message = ListJournalRequest { limit: 10_000, request_id: request_id.to_owned(), ..Default::default() };
+        let message =
+            ListJournalRequest { limit: 10_000, request_id: request_id.to_owned(), ..Default::default() };
         self.control().list_journal(bounded(message)).await.expect("a journal").into_inner().entries
     }
 
@@ -175,11 +176,29 @@ impl Suite {
         eventually("nothing is under way", async || {
             let home = self.scrape("home-api").await;
             let stats = self.all_stats().await;
-            home.sum("mercury_requests_in_flight", &[("server", "home-api")]) == 0.0
+            let quiet = home.sum("mercury_requests_in_flight", &[("server", "home-api")]) == 0.0
                 && home.sum("mercury_link_in_flight", &[]) == 0.0
-                && stats.iter().all(|of| of.in_service == 0 && of.queued == 0)
+                && stats.iter().all(|of| of.in_service == 0 && of.queued == 0);
+            // A call that home-api gave up may still be on its way from a service to its dependency.
+            quiet && self.services_are_idle().await
         })
         .await;
+    }
+
+    /// Whether no service that runs has a request or a call under way.
+    async fn services_are_idle(&self) -> bool {
+        for name in Dependency::ALL.map(Dependency::as_str) {
+            if !self.members[name].is_running() {
+                continue;
+            }
+            let service = self.scrape(name).await;
+            let busy = service.sum("mercury_requests_in_flight", &[("server", name)])
+                + service.sum("mercury_link_in_flight", &[]);
+            if busy > 0.0 {
+                return false;
+            }
+        }
+        true
     }
 
     /// GET /v2/home over HTTP/1.

@@ -158,45 +158,41 @@ pub enum Verdict {
     },
 }
 
-/// What the gate knows about one class. What changes with every permit comes first, to share a cache line.
+/// What the gate knows about one class.
 #[derive(Debug, Default)]
-#[repr(C)]
 struct Class {
     held: u32,
     floor: u32,
     ceiling: u32,
     peak: u32,
-    books: Books,
+    handed: u32,
     /// No waiter of the class gives up before this instant; a lower bound, exact after a sweep.
     none_before: Nanos,
-    handed: u32,
+    books: Books,
 }
 
-/// The gate. What every permit looks at comes first, to share a cache line.
+/// The gate.
 #[derive(Debug)]
-#[repr(C)]
 pub struct Gate {
+    config: Config,
     held: u32,
     peak: u32,
     /// Permits out plus those kept free for floors: the sum over the classes of what is held or promised, the greater.
     committed: u32,
-    limit: u32,
-    lines: Lines,
     classes: [Class; CLASSES],
-    config: Config,
+    lines: Lines,
 }
 
 impl Gate {
     /// An empty gate. Allocates nothing.
     pub fn new(config: Config) -> Self {
         let mut gate = Self {
+            config,
             held: 0,
             peak: 0,
             committed: 0,
-            limit: 0,
-            lines: Lines::new(),
             classes: std::array::from_fn(|_| Class::default()),
-            config,
+            lines: Lines::new(),
         };
         gate.apply(config);
         gate
@@ -353,7 +349,7 @@ impl Gate {
     /// Whether fewer permits than the limit are out. A class may be at a bound of its own all the same.
     #[inline]
     pub const fn has_room(&self) -> bool {
-        self.held < self.limit
+        self.held < self.config.limit()
     }
 
     /// Most permits ever out at one moment since [`Gate::reset_peaks`].

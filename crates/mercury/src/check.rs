@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use model::{policy::Policy, scenario::Scenario, workload::Workload};
+use model::{policy::Policy, rollout::Ladder, scenario::Scenario, workload::Workload};
 
 use crate::exit::Exit;
 
@@ -22,13 +22,18 @@ pub(crate) struct Args {
     /// A scenario, like config/scenarios/peak-slowdown-recovery.toml.
     #[arg(long, value_name = "FILE")]
     scenario: Vec<PathBuf>,
+    /// A rollout, like config/rollouts/home-path.toml.
+    #[arg(long, value_name = "FILE")]
+    rollout: Vec<PathBuf>,
 }
 
 pub(crate) fn run(args: &Args) -> Exit {
     let policies = args.policy.iter().map(|path| read(path, Policy::parse).map(drop));
     let workloads = args.workload.iter().map(|path| read(path, Workload::parse).map(drop));
     let scenarios = args.scenario.iter().map(|path| read(path, Scenario::parse).map(drop));
-    let faults: Vec<String> = policies.chain(workloads).chain(scenarios).filter_map(Result::err).collect();
+    let rollouts = args.rollout.iter().map(|path| read(path, Ladder::parse).map(drop));
+    let all = policies.chain(workloads).chain(scenarios).chain(rollouts);
+    let faults: Vec<String> = all.filter_map(Result::err).collect();
     if faults.is_empty() {
         println!("every file is valid");
         Exit::Pass

@@ -199,8 +199,8 @@ fn read(options: &RolloutOptions) -> Result<Ladder, RehearsalError> {
     let parsed: Result<Ladder, Faults> = match &options.plan {
         None => Ladder::parse(rollout::SHIPPED.0, rollout::SHIPPED.1),
         Some(path) => {
-            let text = fs::read_to_string(path)
-                .map_err(|error| RehearsalError::Io { path: path.clone(), error })?;
+            let text =
+                fs::read_to_string(path).map_err(|error| RehearsalError::Io { path: path.clone(), error })?;
             Ladder::parse(&path.display().to_string(), &text)
         }
     };
@@ -240,7 +240,10 @@ mod tests {
             let error = check(&options(bad), &ladder).expect_err("not gone through");
             assert_eq!(error.exit_code(), 2);
             let text = error.to_string();
-            assert!(text.contains("signals, deadline, cancellation, admission, coalescing, degradation"), "{text}");
+            assert!(
+                text.contains("signals, deadline, cancellation, admission, coalescing, degradation"),
+                "{text}"
+            );
         }
     }
 

@@ -3,7 +3,7 @@
 use std::{convert::Infallible, future::Ready, hint::black_box, sync::Arc};
 
 use base::{Clock, Deadline, Nanos, WorkloadClass, clock::MonotonicClock};
-use control::admission::{Bound, CLASSES, Choice, Partition, Settings, Waiting};
+use control::admission::{Bound, Choice, Partition, Settings, Waiting};
 use stack::admission::Admission;
 use tokio::sync::Semaphore;
 use tower::{Layer as _, Service as _, service_fn, util::ServiceFn};
@@ -27,16 +27,16 @@ pub(crate) fn contests() -> Vec<Contest> {
     vec![at_once(), acquired(), refused()]
 }
 
-/// A gate as the shipped policy has it: the floors leave something for everybody.
-fn gate(limit: u32) -> Admission {
+/// The endpoint's gate of the shipped policy.
+fn gate() -> Admission {
     let percent =
         |floor, ceiling| Partition { floor: Bound::Percent(floor), ceiling: Bound::Percent(ceiling) };
     let settings = Settings {
-        limit,
-        partitions: [percent(40, 100), percent(20, 60), percent(5, 20)],
-        waiting: Waiting::Bounded { count_max: [64; CLASSES], age_max: Nanos::from_millis(12) },
+        limit: LIMIT,
+        partitions: [percent(30, 90), percent(10, 60), percent(6, 30)],
+        waiting: Waiting::Bounded { count_max: [64, 24, 12], age_max: Nanos::from_millis(12) },
         choice: Choice::Share,
-        retry_after: Nanos::from_millis(25),
+        retry_after: Nanos::from_millis(50),
     };
     Admission::new(settings.validate().expect("sound settings"), Arc::new(MonotonicClock))
 }
@@ -66,7 +66,7 @@ fn calls(bulkhead: &Bulkheaded, lap: Lap) {
 
 /// Admit if a permit is free, and release.
 fn at_once() -> Contest {
-    let (gate, semaphore) = (gate(LIMIT), semaphore(LIMIT));
+    let (gate, semaphore) = (gate(), semaphore());
     let rejecting = bulkhead(BulkheadLayer::builder().reject_when_full());
     let (arrived, deadline, useful) = request();
     Contest {
@@ -93,7 +93,7 @@ fn at_once() -> Contest {
 
 /// Acquire, which would wait and need not, and release.
 fn acquired() -> Contest {
-    let (gate, semaphore) = (gate(LIMIT), semaphore(LIMIT));
+    let (gate, semaphore) = (gate(), semaphore());
     let waiting = bulkhead(BulkheadLayer::builder());
     let (arrived, deadline, useful) = request();
     Contest {
@@ -123,7 +123,7 @@ fn acquired() -> Contest {
 
 /// Ask in vain. The gate's answer comes with a hint and an entry in the books, the semaphore's is a constant.
 fn refused() -> Contest {
-    let (gate, semaphore) = (gate(LIMIT), semaphore(LIMIT));
+    let (gate, semaphore) = (gate(), semaphore());
     let (arrived, deadline, useful) = request();
     let ask = move |gate: &Admission| gate.try_admit(WorkloadClass::Standard, arrived, deadline, useful);
     let held: Vec<_> = std::iter::from_fn(|| ask(&gate).ok()).collect();
@@ -148,6 +148,6 @@ fn refused() -> Contest {
     }
 }
 
-fn semaphore(limit: u32) -> Arc<Semaphore> {
-    Arc::new(Semaphore::new(limit as usize))
+fn semaphore() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(LIMIT as usize))
 }

@@ -63,14 +63,11 @@ impl fmt::Display for Expiry {
 
 /// What became of the arrivals of one class since the gate was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)] // The first three change with every permit, and lie beside what else does.
 pub struct Books {
     /// Arrivals.
     pub offered: u64,
     /// Permits handed to somebody who took them, at once or after a wait.
     pub admitted: u64,
-    /// Permits that came back from those admitted.
-    pub released: u64,
     /// Arrivals that had to wait, whatever became of them. Not an outcome, so not part of the balance.
     pub queued: u64,
     /// Turned away at once, in the order of [`Reject::ALL`].
@@ -82,6 +79,8 @@ pub struct Books {
     pub expired: [u64; Expiry::ALL.len()],
     /// Left the queue by themselves, or had left when their permit came.
     pub abandoned: u64,
+    /// Permits that came back from those admitted.
+    pub released: u64,
 }
 
 /// One class at one moment.
@@ -102,7 +101,7 @@ pub struct Standing {
 impl Standing {
     /// Whether every arrival is accounted for exactly once, and every permit too.
     pub fn balances(&self) -> bool {
-        let Books { offered, admitted, released, rejected, missed, expired, abandoned, .. } = self.books;
+        let Books { offered, admitted, rejected, missed, expired, abandoned, released, .. } = self.books;
         let refused = rejected.iter().sum::<u64>() + missed;
         let settled = admitted + refused + expired.iter().sum::<u64>() + abandoned;
         offered == settled + u64::from(self.waiting) + u64::from(self.handed)

@@ -48,22 +48,21 @@ struct Ends {
     len: u32,
 }
 
-/// All lines of one gate. The count comes first: every permit looks at it, and at nothing else here.
+/// All lines of one gate.
 #[derive(Debug)]
-#[repr(C)]
 pub(super) struct Lines {
-    /// Entries in any of the lines.
-    linked: u32,
+    slots: Vec<Waiter>,
     free: u32,
     ends: [Ends; CLASSES + 1],
-    slots: Vec<Waiter>,
+    /// Entries in any of the lines.
+    linked: u32,
     turns: u64,
 }
 
 impl Lines {
     pub(super) const fn new() -> Self {
         let empty = Ends { head: NONE, tail: NONE, len: 0 };
-        Self { linked: 0, free: NONE, ends: [empty; CLASSES + 1], slots: Vec::new(), turns: 0 }
+        Self { slots: Vec::new(), free: NONE, ends: [empty; CLASSES + 1], linked: 0, turns: 0 }
     }
 
     /// Waiters in the lines of all classes.

@@ -11,9 +11,10 @@ impl Gate {
     #[inline]
     pub(super) const fn may_take(&self, class: WorkloadClass) -> bool {
         let entry = &self.classes[class.index()];
-        self.held < self.limit
+        let limit = self.config.limit();
+        self.held < limit
             && entry.held < entry.ceiling
-            && (entry.held < entry.floor || self.committed < self.limit)
+            && (entry.held < entry.floor || self.committed < limit)
     }
 
     #[inline]
@@ -22,13 +23,9 @@ impl Gate {
         // Below the floor the permit was committed before it was taken.
         self.committed += u32::from(entry.held >= entry.floor);
         entry.held += 1;
-        if entry.held > entry.peak {
-            entry.peak = entry.held;
-        }
+        entry.peak = entry.peak.max(entry.held);
         self.held += 1;
-        if self.held > self.peak {
-            self.peak = self.held;
-        }
+        self.peak = self.peak.max(self.held);
     }
 
     #[inline]
@@ -43,7 +40,6 @@ impl Gate {
     /// Takes the bounds over and counts anew what they commit.
     pub(super) fn apply(&mut self, config: Config) {
         self.config = config;
-        self.limit = config.limit();
         self.committed = 0;
         for class in WorkloadClass::ALL {
             let entry = &mut self.classes[class.index()];

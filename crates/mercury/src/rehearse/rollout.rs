@@ -101,9 +101,18 @@ mod tests {
         let plain = read(&[]).expect("options");
         assert!(!plain.quick && plain.plan.is_none() && plain.inject.is_none());
         assert_eq!((plain.seed, plain.scale.to_string().as_str(), plain.dilate), (1, "1/24", 1));
-        let said =
-            read(&["--quick", "--seed", "7", "--scale", "1", "--dilate", "20", "--inject", "pricing-slow@admission"])
-                .expect("options");
+        let said = read(&[
+            "--quick",
+            "--seed",
+            "7",
+            "--scale",
+            "1",
+            "--dilate",
+            "20",
+            "--inject",
+            "pricing-slow@admission",
+        ])
+        .expect("options");
         assert!(said.quick);
         assert_eq!((said.seed, said.scale.to_string().as_str(), said.dilate), (7, "1", 20));
         assert_eq!(said.inject.expect("one").to_string(), "pricing-slow@admission");

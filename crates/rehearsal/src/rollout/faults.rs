@@ -44,17 +44,53 @@ const UNAVAILABLE: FaultEffect = FaultEffect::Status(14);
 /// All of them.
 pub const FAULTS: [NamedFault; 12] = [
     fault("profile-slow", "profile reads take 150 ms longer", Dependency::Profile, delay(150), 1.0),
-    fault("profile-hang", "one profile read in ten never answers", Dependency::Profile, FaultEffect::Hang, 0.1),
+    fault(
+        "profile-hang",
+        "one profile read in ten never answers",
+        Dependency::Profile,
+        FaultEffect::Hang,
+        0.1,
+    ),
     fault("entitlement-slow", "entitlement takes 150 ms longer", Dependency::Entitlement, delay(150), 1.0),
-    fault("entitlement-errors", "one entitlement call in five fails", Dependency::Entitlement, UNAVAILABLE, 0.2),
+    fault(
+        "entitlement-errors",
+        "one entitlement call in five fails",
+        Dependency::Entitlement,
+        UNAVAILABLE,
+        0.2,
+    ),
     fault("pricing-slow", "pricing takes 400 ms longer", Dependency::Pricing, delay(400), 1.0),
     fault("pricing-errors", "one pricing call in five fails", Dependency::Pricing, UNAVAILABLE, 0.2),
-    fault("inventory-refuses", "one inventory call in five is refused", Dependency::Inventory, FaultEffect::Refuse, 0.2),
+    fault(
+        "inventory-refuses",
+        "one inventory call in five is refused",
+        Dependency::Inventory,
+        FaultEffect::Refuse,
+        0.2,
+    ),
     fault("experiment-errors", "one allocation in five fails", Dependency::Experiment, INTERNAL, 0.2),
-    fault("recommendation-hang", "recommendation never answers", Dependency::Recommendation, FaultEffect::Hang, 1.0),
-    fault("recommendation-slow", "recommendation takes 300 ms longer", Dependency::Recommendation, delay(300), 1.0),
+    fault(
+        "recommendation-hang",
+        "recommendation never answers",
+        Dependency::Recommendation,
+        FaultEffect::Hang,
+        1.0,
+    ),
+    fault(
+        "recommendation-slow",
+        "recommendation takes 300 ms longer",
+        Dependency::Recommendation,
+        delay(300),
+        1.0,
+    ),
     fault("reputation-errors", "every reputation call fails", Dependency::Reputation, INTERNAL, 1.0),
-    fault("reputation-resets", "every second reputation call is reset", Dependency::Reputation, FaultEffect::Reset, 0.5),
+    fault(
+        "reputation-resets",
+        "every second reputation call is reset",
+        Dependency::Reputation,
+        FaultEffect::Reset,
+        0.5,
+    ),
 ];
 
 impl NamedFault {
@@ -82,7 +118,9 @@ impl NamedFault {
 
 fn detail(effect: FaultEffect) -> String {
     match effect {
-        FaultEffect::Delay(span) | FaultEffect::SlowBody(span) => format!("delay_ms = {}\n", span.as_millis()),
+        FaultEffect::Delay(span) | FaultEffect::SlowBody(span) => {
+            format!("delay_ms = {}\n", span.as_millis())
+        }
         FaultEffect::Status(code) => format!("status_code = {code}\n"),
         FaultEffect::Hang | FaultEffect::Reset | FaultEffect::Refuse => String::new(),
     }
@@ -136,7 +174,8 @@ mod tests {
         let plain = Scenario::parse(scenario::SHIPPED.0, scenario::SHIPPED.1).expect("shipped");
         for fault in &FAULTS {
             let text = fault.added_to(scenario::SHIPPED.1);
-            let with = Scenario::parse("s.toml", &text).unwrap_or_else(|error| panic!("{}: {error}", fault.name));
+            let with =
+                Scenario::parse("s.toml", &text).unwrap_or_else(|error| panic!("{}: {error}", fault.name));
             let added = &with.faults[plain.faults.len()..];
             assert_eq!(added.len(), STATES.len(), "{}", fault.name);
             for (one, state) in added.iter().zip(STATES) {

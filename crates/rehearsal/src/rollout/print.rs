@@ -23,7 +23,8 @@ const NAME: usize = 22;
 /// What comes, before anything is run.
 pub(super) fn opening(options: &RolloutOptions, ladder: &Ladder, takes: &str) -> String {
     let timing = if options.quick { "quick" } else { "full" };
-    let slow = if options.dilate > 1 { format!(" · slow motion × {}", options.dilate) } else { String::new() };
+    let slow =
+        if options.dilate > 1 { format!(" · slow motion × {}", options.dilate) } else { String::new() };
     let mut text = format!(
         "rollout {} v{} · {} phases · {timing} timing · seed {} · scale {}{slow} · takes about {takes}\n",
         ladder.name,
@@ -48,7 +49,8 @@ pub(super) fn rung(rung: &Rung, ladder: &Ladder) -> String {
     };
     let peak = rung.evidence.as_ref().and_then(|evidence| evidence.state("peak"));
     let decision = rung.decision.as_str();
-    let mut text = format!("{number:>2}  {name:NAME$} {decision:8} {}", peak.map(figures).unwrap_or_default());
+    let mut text =
+        format!("{number:>2}  {name:NAME$} {decision:8} {}", peak.map(figures).unwrap_or_default());
     let indent = " ".repeat(4);
     let why = match rung.decision {
         Decision::Begin if deciding(&rung.gates).is_none() => String::new(),
@@ -65,7 +67,8 @@ pub(super) fn rung(rung: &Rung, ladder: &Ladder) -> String {
 
 /// The figures of a peak.
 fn figures(state: &State) -> String {
-    let calls = state.profile_calls_per_operation.map_or_else(|| "-".to_owned(), |calls| format!("{calls:.2}"));
+    let calls =
+        state.profile_calls_per_operation.map_or_else(|| "-".to_owned(), |calls| format!("{calls:.2}"));
     format!(
         "p99 {:>4} ms  goodput {:>6}  omitted {:>6}  rejected {:>6}  late {:>6}  queue age {:>5} ms  profile calls {calls}",
         ms(state.latency_ms.p99),
@@ -104,11 +107,12 @@ pub(super) fn told(rung: &Rung, before: Option<&Evidence>) -> String {
     let whose = if rung.step == rung.phase { String::new() } else { format!("{}: ", rung.step) };
     match rung.decision {
         Decision::Advance => {
-            let pair = before.and_then(|before| before.state("peak")).zip(
-                rung.evidence.as_ref().and_then(|evidence| evidence.state("peak")),
-            );
+            let pair = before
+                .and_then(|before| before.state("peak"))
+                .zip(rung.evidence.as_ref().and_then(|evidence| evidence.state("peak")));
             let moved = pair.map(|(was, is)| moved(was, is)).unwrap_or_default();
-            let closest = closest(&rung.gates).map_or_else(String::new, |gate| format!("; closest {}", short(gate)));
+            let closest =
+                closest(&rung.gates).map_or_else(String::new, |gate| format!("; closest {}", short(gate)));
             format!("{whose}advance, {moved}{closest}")
         }
         Decision::Reverse => format!("reverse, {}", rung.reason),

@@ -148,6 +148,8 @@ fn tolerance(walk: &Walk<'_>) -> String {
     if walk.measure.frame.scale.as_deref() != Some("1") {
         text.push_str("Scaled: this run speaks for a system of its own size only. ");
     }
-    text.push_str("A step whose machine did not keep time is run once more, and held when it does not again.");
+    text.push_str(
+        "A step whose machine did not keep time is run once more, and held when it does not again.",
+    );
     text
 }

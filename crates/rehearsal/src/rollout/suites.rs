@@ -174,13 +174,7 @@ impl Stage for Suites<'_> {
         };
         let driven = drive(options, plan.clone(), &mut watch).await?;
         self.done = self.done + wall;
-        self.runs.push(SuiteRun::of(
-            &label,
-            request.name,
-            &plan,
-            &driven,
-            MonotonicClock.now() - began,
-        ));
+        self.runs.push(SuiteRun::of(&label, request.name, &plan, &driven, MonotonicClock.now() - began));
         Ok(evidence(request.name, &policy, &plan, driven))
     }
 

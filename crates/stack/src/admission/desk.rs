@@ -17,16 +17,13 @@ const BACKOFF_PAUSES: u32 = 4;
 /// How often that is doubled before the thread goes to sleep, after some microseconds in all.
 const BACKOFF_DOUBLINGS: u32 = 6;
 
-/// What the clones of one gate, its permits and its futures share. The lock comes first, and beside it what every permit
-/// looks at.
-#[repr(C)]
+/// What the clones of one gate, its permits and its futures share.
 pub(super) struct Shared {
-    desk: Mutex<Desk>,
     pub(super) clock: Arc<dyn Clock>,
+    desk: Mutex<Desk>,
 }
 
 /// What the lock is for.
-#[repr(C)]
 pub(super) struct Desk {
     pub(super) gate: Gate,
     /// By [`WaiterId::index`]: as long as the greatest number of simultaneous waiters so far.
@@ -35,7 +32,7 @@ pub(super) struct Desk {
 
 impl Shared {
     pub(super) fn new(config: Config, clock: Arc<dyn Clock>) -> Self {
-        Self { desk: Mutex::new(Desk { gate: Gate::new(config), wakers: Vec::new() }), clock }
+        Self { clock, desk: Mutex::new(Desk { gate: Gate::new(config), wakers: Vec::new() }) }
     }
 
     /// A panic under the lock would be a bug of the gate's. Permits must come back even then: the others' work goes on.

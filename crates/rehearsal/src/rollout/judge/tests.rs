@@ -7,10 +7,7 @@ use crate::rollout::example::{EXACT, bounds, canary, evidence, measure, measure_
 
 /// One bound of peak alone.
 fn only(key: &'static str, figure: Figure, against: Against) -> Bounds {
-    Bounds {
-        states: [vec![Bound { key, figure, against }], Vec::new(), Vec::new()],
-        permits_held_max: 0,
-    }
+    Bounds { states: [vec![Bound { key, figure, against }], Vec::new(), Vec::new()], permits_held_max: 0 }
 }
 
 fn found<'g>(gates: &'g [Gate], name: &str) -> &'g Gate {
@@ -101,9 +98,12 @@ fn every_figure_passes_at_its_bound_and_fails_beyond() {
 fn what_was_not_measured_never_passes_and_never_fails() {
     let measure = measure();
     for figure in FIGURES {
-        for against in
-            [Against::AtMost(9.0), Against::AtLeast(0.0), Against::RisePercent(900.0), Against::DropPoints(99.0)]
-        {
+        for against in [
+            Against::AtMost(9.0),
+            Against::AtLeast(0.0),
+            Against::RisePercent(900.0),
+            Against::DropPoints(99.0),
+        ] {
             for value in [None, Some(f64::NAN), Some(f64::INFINITY)] {
                 let mut now = evidence(true, "now");
                 set(&mut now.states[0], figure, value);
@@ -136,6 +136,9 @@ fn a_machine_that_did_not_keep_time_makes_breaches_inconclusive_but_not_wrong_an
     assert!(!kept_time(&gates));
     assert_eq!(found(&gates, "key").verdict, Verdict::Inconclusive);
     assert_ne!(verdict(&gates), Verdict::Pass);
+    now.policy.after_run.permits_held = Some(3.0);
+    let gates = measure().step(&bounds, &evidence(true, "before"), &now);
+    assert_eq!(found(&gates, PERMITS_HELD).verdict, Verdict::Inconclusive, "it may just be behind");
     now.states[0].core_mismatch = 1;
     let gates = measure().step(&bounds, &evidence(true, "before"), &now);
     assert_eq!(found(&gates, "core_mismatch").verdict, Verdict::Fail);
@@ -184,7 +187,12 @@ fn a_quantile_has_the_tolerance_of_its_rank() {
     // 2,000 answers, one percent of which is at 310 to 330 ms: the 99th percentile is on the edge.
     let bucket = |le_ms: f64, count: u64| Bucket { le_ms, count };
     let state = |slow: u64| State {
-        histogram: vec![bucket(250.0, 1_900 - slow), bucket(280.0, 100), bucket(310.0, 0), bucket(330.0, slow)],
+        histogram: vec![
+            bucket(250.0, 1_900 - slow),
+            bucket(280.0, 100),
+            bucket(310.0, 0),
+            bucket(330.0, slow),
+        ],
         ..State::default()
     };
     // Deviation of the rank: 4.45 of 2,000, so the tolerance reaches 13 ranks down, out of the slow ones.
@@ -256,9 +264,15 @@ fn an_omission_is_a_decision_of_the_product() {
 
 #[test]
 fn figures_have_the_places_that_they_need() {
-    for (value, text) in
-        [(487.4, "487"), (11.96, "12"), (12.34, "12.3"), (0.0215, "0.0215"), (1.5, "1.5"), (0.0, "0"), (1_000.0, "1000")]
-    {
+    for (value, text) in [
+        (487.4, "487"),
+        (11.96, "12"),
+        (12.34, "12.3"),
+        (0.0215, "0.0215"),
+        (1.5, "1.5"),
+        (0.0, "0"),
+        (1_000.0, "1000"),
+    ] {
         assert_eq!(number(value), text);
     }
 }

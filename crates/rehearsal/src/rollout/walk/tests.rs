@@ -179,8 +179,14 @@ async fn a_breach_is_reversed_to_the_phase_before_and_its_figures_are_looked_at(
     assert!(report.comparison.is_none());
 
     let [.., abort, reverse] = entries.as_slice() else { panic!("{entries:?}") };
-    assert_eq!((abort.decision, abort.from.as_deref(), abort.to.as_str()), (Decision::Abort, Some("admission/canary"), "admission"));
-    assert_eq!((reverse.decision, reverse.from.as_deref(), reverse.to.as_str()), (Decision::Reverse, Some("admission"), "cancellation"));
+    assert_eq!(
+        (abort.decision, abort.from.as_deref(), abort.to.as_str()),
+        (Decision::Abort, Some("admission/canary"), "admission")
+    );
+    assert_eq!(
+        (reverse.decision, reverse.from.as_deref(), reverse.to.as_str()),
+        (Decision::Reverse, Some("admission"), "cancellation")
+    );
     assert!(reverse.reason.contains("its figures are back"), "{}", reverse.reason);
     assert_eq!(crate::ledger::replay(&entries).get("home-path"), Some(&"cancellation"));
 }
@@ -244,7 +250,10 @@ async fn a_figure_that_was_not_measured_holds_and_is_not_run_again() {
     assert_eq!(phase, "admission");
     assert!(why.contains("queue_age_p99_max_ms at peak: not measured"), "{why}");
     assert_eq!(stage.names().last(), Some(&"admission"), "once, and nothing after it");
-    assert_eq!((report.verdict, verdict_of(&report, "admission")), (Verdict::Inconclusive, Verdict::Inconclusive));
+    assert_eq!(
+        (report.verdict, verdict_of(&report, "admission")),
+        (Verdict::Inconclusive, Verdict::Inconclusive)
+    );
     assert_eq!(crate::ledger::replay(&entries).get("home-path"), Some(&"admission/canary"));
 }
 
