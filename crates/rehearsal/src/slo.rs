@@ -112,6 +112,8 @@ pub async fn rehearse(options: SloOptions) -> Result<Rehearsed, RehearsalError> 
     let path = |name: &str| options.out.join(name);
     write_json(&path("report.json"), &report).map_err(io(&path("report.json")))?;
     write_json(&path("run.json"), &run).map_err(io(&path("run.json")))?;
+    let page = crate::html::render(&report, &run);
+    fs::write(path("report.html"), page).map_err(io(&path("report.html")))?;
     Ok(Rehearsed { report, run })
 }
 

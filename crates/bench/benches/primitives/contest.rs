@@ -16,6 +16,9 @@ const WARM_UP: usize = 10;
 /// nothing about meeting.
 const TOGETHER_MIN: f64 = 0.9;
 
+/// Fewer laps than this are no figure.
+const LAPS_MIN: usize = 21;
+
 /// What a contestant is asked to do.
 #[derive(Clone, Copy)]
 pub(crate) struct Lap {
@@ -66,7 +69,7 @@ pub(crate) struct Contest {
 pub(crate) struct Line {
     what: String,
     side: &'static str,
-    /// Of one operation on one thread; none when no lap counts.
+    /// Of one operation on one thread; none when too few laps count.
     nanos: Option<f64>,
     /// Ours as a multiple of this side's; none for ours.
     ratio: Option<f64>,
@@ -164,6 +167,11 @@ impl Line {
     pub(crate) const HEAD: &'static str =
         "what                                   who                 ns/op  ours/theirs  goal  laps";
 
+    /// Whether there is no figure.
+    pub(crate) const fn unknown(&self) -> bool {
+        self.nanos.is_none()
+    }
+
     /// Whether ours took too long beside this side.
     pub(crate) fn misses(&self) -> bool {
         self.ratio.zip(self.goal).is_some_and(|(ratio, goal)| ratio > goal)
@@ -182,8 +190,9 @@ impl fmt::Display for Line {
     }
 }
 
+/// The median of what there is, if that is enough.
 fn median(values: &[f64]) -> Option<f64> {
     let mut values = values.to_vec();
     values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied()
+    (values.len() >= LAPS_MIN).then(|| values[values.len() / 2])
 }

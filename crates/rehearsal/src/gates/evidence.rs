@@ -1,7 +1,7 @@
 //! Evidence: whether a run can be relied on, and whether its story is the whole one. Every ratio and quantile that can be
 //! made again from counts and buckets is made again here.
 
-use super::{Gate, Rule, states};
+use super::{Gate, Role, Rule, states};
 use crate::{
     report::{Bucket, Generator, PolicyRef, Report, State},
     verdict::Verdict,
@@ -41,7 +41,9 @@ pub fn of_policy(states: &[&State], policy: &PolicyRef, report: &Report) -> Vec<
     gates.push(memory(states, policy));
     let after = &policy.after_run;
     let held = after.permits_held.zip(after.flights_open).map(|(permits, flights)| permits + flights);
-    gates.push(Gate::at_most("permits_held", "permits", held, 0.0));
+    let held = Gate::at_most("permits_held", "permits", held, 0.0).saying("when the run was over");
+    // The policy before works on for callers that left, and may do so for longer than it is waited for.
+    gates.push(if policy.role == Role::Before { held.doubt() } else { held });
     gates.into_iter().map(|gate| gate.of(&policy.name)).collect()
 }
 

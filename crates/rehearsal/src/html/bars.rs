@@ -64,7 +64,11 @@ pub(super) fn omissions(view: &View<'_>) -> Markup {
         let words = Unit::Ratio.write(state.omission_ratio);
         (parts, words.map_or_else(|| NOT_MEASURED.to_owned(), |words| format!("{words} of answers")))
     });
-    let legend = causes.iter().enumerate().map(|(at, cause)| (cause_part(at).fill, spaced(cause.strip_prefix("omitted_").unwrap_or(cause)))).collect();
+    let legend = causes
+        .iter()
+        .enumerate()
+        .map(|(at, cause)| (cause_part(at).fill, spaced(cause.strip_prefix("omitted_").unwrap_or(cause))))
+        .collect();
     html! {
         section {
             h2 { "What was left out, and why" }
@@ -92,7 +96,8 @@ pub(super) fn slow(view: &View<'_>) -> Markup {
     ];
     const KINDS: [Part; 5] = [PARTS[0], PARTS[1], PARTS[2], PARTS[3], PARTS[5]];
     let bars = bars(view, |state| {
-        let Slow { latency_ms, executor_wait_ms, pool_wait_ms, service_before_fanout_ms, fanout_ms, .. } = state.slow;
+        let Slow { latency_ms, executor_wait_ms, pool_wait_ms, service_before_fanout_ms, fanout_ms, .. } =
+            state.slow;
         let known = [executor_wait_ms, pool_wait_ms, service_before_fanout_ms, fanout_ms];
         let known = known.map(|value| value.filter(|value| value.is_finite() && *value >= 0.0));
         let sum: f64 = known.iter().flatten().sum();
@@ -155,7 +160,8 @@ fn draw_all(bars: &Bars, nothing: &str) -> Markup {
 }
 
 fn draw(sheet: &Sheet<'_>, bars: &Bars, height: f64) -> Drawn {
-    let wholes = bars.bars.iter().filter_map(|bar| Some(bar.parts.as_ref()?.iter().map(|(_, value)| *value).sum()));
+    let wholes =
+        bars.bars.iter().filter_map(|bar| Some(bar.parts.as_ref()?.iter().map(|(_, value)| *value).sum()));
     let most = wholes.chain(bars.bound.map(|(bound, _)| bound)).fold(0.0, f64::max);
     let x = Axis::up_to(most, 5);
     let bottom = height - FOOT;

@@ -103,7 +103,13 @@ fn draw(sheet: &Sheet<'_>, view: &View<'_>, rows: &[Row<'_>]) -> Drawn {
             let case = row.cases.iter().find(|case| case.policy == *policy);
             let words = case.and_then(|case| row.figure.words(case.state));
             let missed = case.is_some_and(|case| row.figure.misses(&view.report.gates, case.state));
-            let ink = if words.is_none() { MUTED } else if missed { FAIL } else { TEXT };
+            let ink = if words.is_none() {
+                MUTED
+            } else if missed {
+                FAIL
+            } else {
+                TEXT
+            };
             let words = words.unwrap_or_else(|| NOT_MEASURED.to_owned());
             sheet.label(&words, (*left, y), Anchor::Left, ink)?;
             if missed {

@@ -60,7 +60,12 @@ async fn chromium(directory: &Path, page: &str, height: u32, arguments: &[&str])
     command
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"])
         .args(["--no-first-run", "--disable-extensions", "--disable-sync", "--disable-component-update"])
-        .args(["--disable-background-networking", "--force-color-profile=srgb", "--enable-logging=stderr", "--v=0"])
+        .args([
+            "--disable-background-networking",
+            "--force-color-profile=srgb",
+            "--enable-logging=stderr",
+            "--v=0",
+        ])
         .arg(format!("--user-data-dir={}", directory.join("profile").display()))
         .arg(format!("--window-size={WIDTH},{height}"))
         .args(arguments)
@@ -82,7 +87,8 @@ async fn measure(directory: &Path, page: &str) -> Measured {
     let (dom, console) = chromium(directory, &asked, 900, &["--dump-dom"]).await;
     assert!(console.is_empty(), "{console:#?}");
     let answer = dom.split("MEASURED").nth(1).expect("the script has run");
-    let answer = answer.replace("&lt;", "<").replace("&gt;", ">").replace("&nbsp;", " ").replace("&amp;", "&");
+    let answer =
+        answer.replace("&lt;", "<").replace("&gt;", ">").replace("&nbsp;", " ").replace("&amp;", "&");
     serde_json::from_str(&answer).expect("what the script wrote")
 }
 
@@ -100,7 +106,8 @@ impl Picture {
         let frame = reader.next_frame(&mut bytes).expect("whole");
         assert_eq!(frame.bit_depth, png::BitDepth::Eight);
         let samples = frame.color_type.samples();
-        let rgb = bytes[..frame.buffer_size()].chunks_exact(samples).map(|pixel| [pixel[0], pixel[1], pixel[2]]);
+        let rgb =
+            bytes[..frame.buffer_size()].chunks_exact(samples).map(|pixel| [pixel[0], pixel[1], pixel[2]]);
         Self { width: frame.width as usize, rgb: rgb.collect() }
     }
 
@@ -128,8 +135,12 @@ async fn look(name: &str, page: &str) -> (Measured, Picture) {
     let directory = tempfile::tempdir().expect("a directory");
     let measured = measure(directory.path(), page).await;
     assert!(measured.width <= WIDTH, "{name}: {} pixels wide", measured.width);
-    let faults: Vec<_> =
-        measured.plots.iter().filter(|plot| !plot.faults.is_empty()).map(|plot| (&plot.title, &plot.faults)).collect();
+    let faults: Vec<_> = measured
+        .plots
+        .iter()
+        .filter(|plot| !plot.faults.is_empty())
+        .map(|plot| (&plot.title, &plot.faults))
+        .collect();
     assert!(faults.is_empty(), "{name}: {faults:#?}");
 
     let pictures = std::env::current_exe().expect("this test").with_file_name("report-pictures");

@@ -39,7 +39,9 @@ pub(super) fn plot(view: &View<'_>) -> Markup {
     }
     let height = HEAD + rows.len() as f64 * ROW + FOOT;
     let caption = html! { strong { "p99 by class" } };
-    plot::figure("p99 latency by class", caption, &[], (WIDTH as i32, height as i32), |sheet| draw(sheet, view, &rows))
+    plot::figure("p99 latency by class", caption, &[], (WIDTH as i32, height as i32), |sheet| {
+        draw(sheet, view, &rows)
+    })
 }
 
 fn rows<'a>(group: &'a Group<'_>) -> Vec<Row<'a>> {
@@ -51,7 +53,8 @@ fn rows<'a>(group: &'a Group<'_>) -> Vec<Row<'a>> {
         let p99: Vec<_> = p99.collect();
         (!p99.is_empty()).then_some((class.as_str(), p99))
     });
-    let rows = classes.enumerate().map(|(at, (class, p99))| Row { state: &group.title, class, first: at == 0, p99 });
+    let rows =
+        classes.enumerate().map(|(at, (class, p99))| Row { state: &group.title, class, first: at == 0, p99 });
     rows.collect()
 }
 

@@ -119,7 +119,11 @@ fn remarks(view: &View<'_>, figure: &Figure, group: &Group<'_>) -> impl Iterator
         ("recovery", _) => fold(comparison.recovery_fold.value, comparison.recovery_fold.at_least, "faster"),
         ("p99 latency", "peak") => {
             let reduction = comparison.p99_reduction_ratio.filter(|ratio| ratio.is_finite())?;
-            Some(format!("{} % {}", number((reduction * 100.0).abs()), if reduction < 0.0 { "more" } else { "less" }))
+            Some(format!(
+                "{} % {}",
+                number((reduction * 100.0).abs()),
+                if reduction < 0.0 { "more" } else { "less" }
+            ))
         }
         _ => None,
     });
@@ -135,10 +139,17 @@ fn fold(value: Option<f64>, at_least: bool, what: &str) -> Option<String> {
 fn facts(view: &View<'_>) -> Markup {
     let (report, run) = (view.report, view.run);
     let machine = &run.machine;
-    let memory = machine.memory_bytes.map(|bytes| format!("{} GiB", number(bytes as f64 / f64::from(1 << 30))));
+    let memory =
+        machine.memory_bytes.map(|bytes| format!("{} GiB", number(bytes as f64 / f64::from(1 << 30))));
     let cores = Some(format!("{} cores", machine.cores));
-    let machine: Vec<String> =
-        machine.cpu_model.clone().into_iter().chain(cores).chain(memory).chain([machine.kernel.clone()]).collect();
+    let machine: Vec<String> = machine
+        .cpu_model
+        .clone()
+        .into_iter()
+        .chain(cores)
+        .chain(memory)
+        .chain([machine.kernel.clone()])
+        .collect();
     let scale = report.scale.as_deref().map_or_else(String::new, |scale| format!("scale {} · ", name(scale)));
     let slow = match report.dilate {
         0 | 1 => String::new(),

@@ -87,7 +87,9 @@ impl Ink {
     pub(super) fn swatch(self) -> String {
         let name = self.name;
         if self == BEFORE {
-            return format!("background:repeating-linear-gradient(90deg,var(--{name}) 0 4px,transparent 4px 6px)");
+            return format!(
+                "background:repeating-linear-gradient(90deg,var(--{name}) 0 4px,transparent 4px 6px)"
+            );
         }
         format!("background:var(--{name})")
     }
@@ -175,8 +177,14 @@ mod tests {
     fn text_can_be_read_on_both_papers() {
         let words = [TEXT, MUTED, BOUND, PASS, FAIL, OPEN];
         for ink in words {
-            assert!(contrast(ink.light, PAPER.light) >= 4.5 && contrast(ink.light, PANEL.light) >= 4.5, "{ink:?}");
-            assert!(contrast(ink.dark, PAPER.dark) >= 4.5 && contrast(ink.dark, PANEL.dark) >= 4.5, "{ink:?}");
+            assert!(
+                contrast(ink.light, PAPER.light) >= 4.5 && contrast(ink.light, PANEL.light) >= 4.5,
+                "{ink:?}"
+            );
+            assert!(
+                contrast(ink.dark, PAPER.dark) >= 4.5 && contrast(ink.dark, PANEL.dark) >= 4.5,
+                "{ink:?}"
+            );
         }
         for Part { fill, on } in PARTS {
             assert!(contrast(fill.light, on.light) >= 4.5 && contrast(fill.dark, on.dark) >= 4.5, "{fill:?}");

@@ -74,7 +74,8 @@ fn draw(sheet: &Sheet<'_>, view: &View<'_>) -> Drawn {
     let x = Axis::linear(-0.5, view.policies.len() as f64 - 0.5);
     let p99 = |state: &State| state.latency_ms.p99.filter(|value| value.is_finite());
     let goodput = |state: &State| state.core_goodput_ratio.filter(|value| value.is_finite());
-    let most = view.cases().filter_map(|(_, case)| p99(case.state)).chain(view.bound("p99")).fold(0.0, f64::max);
+    let most =
+        view.cases().filter_map(|(_, case)| p99(case.state)).chain(view.bound("p99")).fold(0.0, f64::max);
     let upper = (HEAD, HEAD + STEPS);
     let lower = (upper.1 + HEAD + 14.0, upper.1 + HEAD + 14.0 + STEPS);
     shade(sheet, view, x, (upper.0, lower.1))?;
@@ -126,7 +127,12 @@ fn strip(
         && let Some(bound) = view.bound("p99")
     {
         plane.y_bound(bound)?;
-        sheet.label(&format!("objective {}", unit.words(Some(bound))), (RIGHT, top - 11.0), Anchor::Right, BOUND)?;
+        sheet.label(
+            &format!("objective {}", unit.words(Some(bound))),
+            (RIGHT, top - 11.0),
+            Anchor::Right,
+            BOUND,
+        )?;
     }
     let mut drawn = false;
     for (at, group) in view.groups.iter().enumerate() {

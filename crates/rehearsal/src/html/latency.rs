@@ -75,7 +75,8 @@ fn draw(sheet: &Sheet<'_>, view: &View<'_>, group: &Group<'_>, x: Axis) -> Drawn
     for (policy, points) in curves(group).filter(|(policy, _)| view.draws(*policy)) {
         plane.line(&points, view.ink(policy), 2.25)?;
     }
-    for case in group.cases.iter().filter(|case| !case.state.histogram.is_empty() && view.draws(case.policy)) {
+    for case in group.cases.iter().filter(|case| !case.state.histogram.is_empty() && view.draws(case.policy))
+    {
         let latency = &case.state.latency_ms;
         for (quantile, share) in [(latency.p50, 0.5), (latency.p99, 0.01), (latency.p999, 0.001)] {
             if let Some(value) = quantile.filter(|value| value.is_finite()) {
@@ -87,7 +88,12 @@ fn draw(sheet: &Sheet<'_>, view: &View<'_>, group: &Group<'_>, x: Axis) -> Drawn
 }
 
 /// The p99 of two curves, each beside its ring and away from the other.
-fn p99_labels(sheet: &Sheet<'_>, group: &Group<'_>, view: &View<'_>, pixel: impl Fn(f64) -> (f64, f64)) -> Drawn {
+fn p99_labels(
+    sheet: &Sheet<'_>,
+    group: &Group<'_>,
+    view: &View<'_>,
+    pixel: impl Fn(f64) -> (f64, f64),
+) -> Drawn {
     let mut marked: Vec<_> = group
         .cases
         .iter()
@@ -113,7 +119,8 @@ fn span(view: &View<'_>) -> Axis {
     let curves: Vec<_> = view.groups.iter().flat_map(curves).collect();
     let times = || curves.iter().flat_map(|(_, points)| points);
     let low = times().filter(|(_, share)| *share < 0.999).map(|(ms, _)| *ms).reduce(f64::min).unwrap_or(10.0);
-    let high = times().map(|(ms, _)| *ms).chain(view.bound("p99").map(|bound| bound * 1.2)).fold(low, f64::max);
+    let high =
+        times().map(|(ms, _)| *ms).chain(view.bound("p99").map(|bound| bound * 1.2)).fold(low, f64::max);
     let low = low.clamp(0.01, 1e9);
     let step = |value: f64| 10f64.powf((value.log10() * 10.0).floor() / 10.0);
     Axis::log(step(low * 0.9), (high * 1.1).clamp(low * 2.0, 1e12))

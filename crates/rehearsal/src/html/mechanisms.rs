@@ -65,16 +65,18 @@ fn row(view: &View<'_>, one: &Mechanism) -> Markup {
 
 fn words(unit: &str, value: Option<f64>) -> String {
     match Unit::named(unit) {
-        Unit::Number if !unit.is_empty() => {
-            Unit::Number.write(value).map_or_else(|| NOT_MEASURED.to_owned(), |text| format!("{text}\u{a0}{}", spaced(&text::name(unit))))
-        }
+        Unit::Number if !unit.is_empty() => Unit::Number.write(value).map_or_else(
+            || NOT_MEASURED.to_owned(),
+            |text| format!("{text}\u{a0}{}", spaced(&text::name(unit))),
+        ),
         known => known.words(value),
     }
 }
 
 /// What the measure moved by, as a share of what it was.
 fn change(without: Option<f64>, with: Option<f64>) -> Markup {
-    let change = without.filter(|without| *without > 0.0).zip(with).map(|(without, with)| with / without - 1.0);
+    let change =
+        without.filter(|without| *without > 0.0).zip(with).map(|(without, with)| with / without - 1.0);
     html! {
         @match change {
             Some(change) if change.is_finite() => { @if change > 0.0 { "+" } (number(change * 100.0)) " %" }
@@ -98,7 +100,11 @@ fn draw(
         sheet.label(name, (LEFT - 8.0, middle), Anchor::Right, MUTED)?;
         let (end, _) = plane.pixel((value.unwrap_or(0.0), 0.0));
         if value.is_some() {
-            sheet.block((LEFT, y), (end.max(LEFT + 1.0), y + BAR), super::ink::policy(policy, view.policies.len().max(2)))?;
+            sheet.block(
+                (LEFT, y),
+                (end.max(LEFT + 1.0), y + BAR),
+                super::ink::policy(policy, view.policies.len().max(2)),
+            )?;
         }
         let ink = if value.is_some() { TEXT } else { MUTED };
         sheet.label(&words(value), (end + 8.0, middle), Anchor::Left, ink)?;

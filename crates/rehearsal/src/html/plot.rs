@@ -8,7 +8,8 @@ use plotters::{
     coord::{Shift, types::RangedCoordf64},
     drawing::DrawingAreaErrorKind,
     prelude::{
-        Cartesian2d, Circle, Color, DrawingArea, IntoDrawingArea, PathElement, Rectangle, SVGBackend, ShapeStyle, Text,
+        Cartesian2d, Circle, Color, DrawingArea, IntoDrawingArea, PathElement, Rectangle, SVGBackend,
+        ShapeStyle, Text,
     },
     style::{
         FontDesc, FontFamily, FontStyle, TextStyle,

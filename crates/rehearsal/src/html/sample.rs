@@ -8,8 +8,9 @@ use load::{LatencyMs, Priority};
 use crate::{
     gates::{Action, Gate, Kind, Rule},
     report::{
-        AfterRun, Arrivals, Bucket, CancelStop, Class, Comparison, Effect, Generator, LateWork, Mechanism, Occupancy,
-        PolicyRef, Quantiles, QueueAge, RecoveryFold, Report, Scenario, ScenarioRef, Slow, State, TimelinePoint,
+        AfterRun, Arrivals, Bucket, CancelStop, Class, Comparison, Effect, Generator, LateWork, Mechanism,
+        Occupancy, PolicyRef, Quantiles, QueueAge, RecoveryFold, Report, Scenario, ScenarioRef, Slow, State,
+        TimelinePoint,
     },
     slo::{GeneratorInfo, RunInfo},
     usage::Machine,
@@ -33,12 +34,78 @@ struct Shape {
 }
 
 const SHAPES: [Shape; 6] = [
-    Shape { policy: "policy-legacy", state: "peak", median_ms: 82.0, sigma: 0.24, slow: (0.06, 310.0), level: [46.0, 0.94, 0.958, 380.0, 0.968], omission: 0.004, late: (0.061, 312.8), recovery_s: None, seconds: 240 },
-    Shape { policy: "policy-legacy", state: "slowdown", median_ms: 128.0, sigma: 0.32, slow: (0.17, 470.0), level: [420.0, 0.995, 1.0, 520.0, 0.71], omission: 0.021, late: (0.19, 840.0), recovery_s: None, seconds: 240 },
-    Shape { policy: "policy-legacy", state: "recovery", median_ms: 110.0, sigma: 0.3, slow: (0.12, 420.0), level: [260.0, 0.98, 0.99, 450.0, 0.83], omission: 0.012, late: (0.12, 520.0), recovery_s: None, seconds: 420 },
-    Shape { policy: "policy", state: "peak", median_ms: 76.0, sigma: 0.23, slow: (0.03, 205.0), level: [2.2, 0.63, 0.71, 285.0, 0.995], omission: 0.034, late: (0.0021, 4.14), recovery_s: None, seconds: 240 },
-    Shape { policy: "policy", state: "slowdown", median_ms: 97.0, sigma: 0.25, slow: (0.06, 225.0), level: [7.4, 0.74, 0.80, 320.0, 0.987], omission: 0.19, late: (0.0043, 9.6), recovery_s: None, seconds: 240 },
-    Shape { policy: "policy", state: "recovery", median_ms: 79.0, sigma: 0.23, slow: (0.03, 205.0), level: [2.6, 0.64, 0.72, 290.0, 0.994], omission: 0.04, late: (0.0024, 4.4), recovery_s: Some(84.0), seconds: 420 },
+    Shape {
+        policy: "policy-legacy",
+        state: "peak",
+        median_ms: 82.0,
+        sigma: 0.24,
+        slow: (0.06, 310.0),
+        level: [46.0, 0.94, 0.958, 380.0, 0.968],
+        omission: 0.004,
+        late: (0.061, 312.8),
+        recovery_s: None,
+        seconds: 240,
+    },
+    Shape {
+        policy: "policy-legacy",
+        state: "slowdown",
+        median_ms: 128.0,
+        sigma: 0.32,
+        slow: (0.17, 470.0),
+        level: [420.0, 0.995, 1.0, 520.0, 0.71],
+        omission: 0.021,
+        late: (0.19, 840.0),
+        recovery_s: None,
+        seconds: 240,
+    },
+    Shape {
+        policy: "policy-legacy",
+        state: "recovery",
+        median_ms: 110.0,
+        sigma: 0.3,
+        slow: (0.12, 420.0),
+        level: [260.0, 0.98, 0.99, 450.0, 0.83],
+        omission: 0.012,
+        late: (0.12, 520.0),
+        recovery_s: None,
+        seconds: 420,
+    },
+    Shape {
+        policy: "policy",
+        state: "peak",
+        median_ms: 76.0,
+        sigma: 0.23,
+        slow: (0.03, 205.0),
+        level: [2.2, 0.63, 0.71, 285.0, 0.995],
+        omission: 0.034,
+        late: (0.0021, 4.14),
+        recovery_s: None,
+        seconds: 240,
+    },
+    Shape {
+        policy: "policy",
+        state: "slowdown",
+        median_ms: 97.0,
+        sigma: 0.25,
+        slow: (0.06, 225.0),
+        level: [7.4, 0.74, 0.80, 320.0, 0.987],
+        omission: 0.19,
+        late: (0.0043, 9.6),
+        recovery_s: None,
+        seconds: 240,
+    },
+    Shape {
+        policy: "policy",
+        state: "recovery",
+        median_ms: 79.0,
+        sigma: 0.23,
+        slow: (0.03, 205.0),
+        level: [2.6, 0.64, 0.72, 290.0, 0.994],
+        omission: 0.04,
+        late: (0.0024, 4.4),
+        recovery_s: Some(84.0),
+        seconds: 420,
+    },
 ];
 
 /// A number between zero and one, always the same for the same place.
@@ -74,10 +141,22 @@ impl Shape {
             core_goodput_ratio: Some(goodput),
             omission_ratio: Some(self.omission),
             rejection_ratio: Some(if legacy { 0.0 } else { 0.0021 }),
-            late_work: LateWork { ratio: Some(self.late.0), mean_ms: Some(212.0), concurrent: Some(self.late.1) },
+            late_work: LateWork {
+                ratio: Some(self.late.0),
+                mean_ms: Some(212.0),
+                concurrent: Some(self.late.1),
+            },
             occupancy_ratio: Occupancy { endpoint: Some(endpoint), profile: Some(profile) },
-            queue_age_ms: QueueAge { p99: Some(queue), endpoint_p99: Some(queue), profile_p99: Some(queue * 0.6) },
-            cancel_stop_ms: CancelStop { n: 812, p50: Some(0.4), p99: Some(if legacy { 390.0 } else { 3.1 }) },
+            queue_age_ms: QueueAge {
+                p99: Some(queue),
+                endpoint_p99: Some(queue),
+                profile_p99: Some(queue * 0.6),
+            },
+            cancel_stop_ms: CancelStop {
+                n: 812,
+                p50: Some(0.4),
+                p99: Some(if legacy { 390.0 } else { 3.1 }),
+            },
             slow: Slow {
                 n: n / 100,
                 latency_ms: Some(slowest),
@@ -86,7 +165,13 @@ impl Shape {
                 service_before_fanout_ms: service,
                 fanout_ms: fanout,
             },
-            arrivals: Arrivals { declared: Some(scheduled), scheduled, completed: scheduled - 3, unsent: 0, in_flight: 3 },
+            arrivals: Arrivals {
+                declared: Some(scheduled),
+                scheduled,
+                completed: scheduled - 3,
+                unsent: 0,
+                in_flight: 3,
+            },
             recovery_s: self.recovery_s,
             recovery_at_least_s: (legacy && self.state == "recovery").then_some(420.0),
             omissions: BTreeMap::from([
@@ -103,7 +188,10 @@ impl Shape {
             departure_ratio: Some(if legacy { 0.19 } else { 0.02 }),
             attempts_per_operation: Some(if legacy { 1.21 } else { 1.03 }),
             profile_calls_per_operation: Some(if legacy { 1.2 } else { 0.84 }),
-            dependency_calls_per_operation: BTreeMap::from([("pricing".to_owned(), Some(1.0)), ("stock".to_owned(), Some(1.02))]),
+            dependency_calls_per_operation: BTreeMap::from([
+                ("pricing".to_owned(), Some(1.0)),
+                ("stock".to_owned(), Some(1.02)),
+            ]),
             cpu_ms_per_core_response: Some(if legacy { 1.9 } else { 1.62 }),
             suite_cpu_ms_per_core_response: Some(if legacy { 7.4 } else { 6.6 }),
             memory_peak_mib: Some(if legacy { 412.0 } else { 96.4 }),
@@ -139,10 +227,12 @@ impl Shape {
     /// Two modes, each normal in the logarithm.
     fn histogram(&self) -> Vec<Bucket> {
         let answers = 330.0 * f64::from(self.seconds) * self.level[4];
-        let mode = |ms: f64, median: f64, sigma: f64| (-((ms / median).ln() / sigma).powi(2) / 2.0).exp() / sigma;
+        let mode =
+            |ms: f64, median: f64, sigma: f64| (-((ms / median).ln() / sigma).powi(2) / 2.0).exp() / sigma;
         let bounds: Vec<f64> = (0..240).map(|at| 18.0 * 1.022f64.powi(at)).collect();
         let weight = |ms: &f64| {
-            (1.0 - self.slow.0) * mode(*ms, self.median_ms, self.sigma) + self.slow.0 * mode(*ms, self.slow.1, 0.16)
+            (1.0 - self.slow.0) * mode(*ms, self.median_ms, self.sigma)
+                + self.slow.0 * mode(*ms, self.slow.1, 0.16)
         };
         let whole: f64 = bounds.iter().map(weight).sum();
         let count = |ms: &f64| (answers * weight(ms) / whole).round() as u64;
@@ -155,7 +245,8 @@ impl Shape {
 
     fn second(&self, starts_s: f64, second: u32, calls: f64) -> TimelinePoint {
         let [queue, endpoint, profile, _, goodput] = self.level;
-        let place = u64::from(second) * 31 + self.state.len() as u64 * 7_919 + self.policy.len() as u64 * 104_729;
+        let place =
+            u64::from(second) * 31 + self.state.len() as u64 * 7_919 + self.policy.len() as u64 * 104_729;
         let wave = 1.0 + 0.10 * (f64::from(second) / 9.0).sin() + 0.16 * (noise(place) - 0.5);
         // What the slowdown left behind drains.
         let heat = match (self.state, self.recovery_s) {
@@ -168,7 +259,8 @@ impl Shape {
         TimelinePoint {
             at_s: starts_s + f64::from(second),
             offered,
-            good: ((offered - departed) as f64 * (1.0 - (1.0 - goodput) * wave * heat).clamp(0.0, 1.0)) as u64,
+            good: ((offered - departed) as f64 * (1.0 - (1.0 - goodput) * wave * heat).clamp(0.0, 1.0))
+                as u64,
             departed,
             p50_ms: Some(self.median_ms * wave),
             p99_ms: Some((self.slow.1 * 1.12 * wave * heat.sqrt()).min(980.0)),
@@ -263,7 +355,14 @@ fn gates(states: &[State]) -> Vec<Gate> {
     for state in ["peak", "slowdown", "recovery"] {
         gates.push(of("p99", state, "ms", |s| s.latency_ms.p99, 300.0, Action::Hold));
         gates.push(of("queue_age_p99", state, "ms", |s| s.queue_age_ms.p99, 12.0, Action::Hold));
-        gates.push(of("profile_occupancy", state, "ratio", |s| s.occupancy_ratio.profile, 0.78, Action::Hold));
+        gates.push(of(
+            "profile_occupancy",
+            state,
+            "ratio",
+            |s| s.occupancy_ratio.profile,
+            0.78,
+            Action::Hold,
+        ));
         gates.push(of("late_work", state, "ratio", |s| s.late_work.ratio, 0.02, Action::Hold));
     }
     gates.push(of("omission", "peak", "ratio", |s| s.omission_ratio, 0.08, Action::ProductDecision));
@@ -309,7 +408,12 @@ fn mechanisms() -> Vec<Mechanism> {
         name: name.to_owned(),
         verdict: Verdict::Pass,
         detail: String::new(),
-        effect: Effect { what: what.to_owned(), unit: unit.to_owned(), without: Some(without), with: Some(with) },
+        effect: Effect {
+            what: what.to_owned(),
+            unit: unit.to_owned(),
+            without: Some(without),
+            with: Some(with),
+        },
         state: None,
     });
     let absent = Mechanism {
@@ -337,8 +441,17 @@ pub(super) fn sparse() -> Report {
             latency_ms: Quantiles { n: 12, p50: Some(81.0), p99: None, p999: None },
             ..State::default()
         }],
-        gates: vec![Gate { name: "p99", unit: "ms", bound: 300.0, verdict: Verdict::Inconclusive, ..Gate::default() }],
-        generator: Generator { reasons: vec!["the emulator's timer lateness is not known".to_owned()], ..Generator::default() },
+        gates: vec![Gate {
+            name: "p99",
+            unit: "ms",
+            bound: 300.0,
+            verdict: Verdict::Inconclusive,
+            ..Gate::default()
+        }],
+        generator: Generator {
+            reasons: vec!["the emulator's timer lateness is not known".to_owned()],
+            ..Generator::default()
+        },
         policies: vec![policy("policy", 2)],
         ..Report::default()
     }
@@ -347,8 +460,15 @@ pub(super) fn sparse() -> Report {
 /// Nine steps of a rollout under two states, with a story each.
 pub(super) fn rollout() -> Report {
     const PHASES: [&str; 9] = [
-        "legacy", "1-deadline", "2-cancellation", "3-admission-shadow", "4-admission", "5-coalescing", "6-summary-shadow",
-        "7-summary", "8-degradation",
+        "legacy",
+        "1-deadline",
+        "2-cancellation",
+        "3-admission-shadow",
+        "4-admission",
+        "5-coalescing",
+        "6-summary-shadow",
+        "7-summary",
+        "8-degradation",
     ];
     let base = full();
     let known = &base.states;
@@ -367,8 +487,19 @@ pub(super) fn rollout() -> Report {
     });
     let stories = PHASES.iter().skip(1).enumerate().map(|(at, phase)| Scenario {
         name: (*phase).to_owned(),
-        verdict: if at < 6 { Verdict::Pass } else if at == 6 { Verdict::Fail } else { Verdict::NotApplicable },
-        detail: if at == 6 { "p99 rose by 4.1 % over the phase before, which is beyond 2 %: rolled back." } else { "" }.to_owned(),
+        verdict: if at < 6 {
+            Verdict::Pass
+        } else if at == 6 {
+            Verdict::Fail
+        } else {
+            Verdict::NotApplicable
+        },
+        detail: if at == 6 {
+            "p99 rose by 4.1 % over the phase before, which is beyond 2 %: rolled back."
+        } else {
+            ""
+        }
+        .to_owned(),
     });
     let states = states.collect();
     Report {

@@ -211,8 +211,10 @@ pub(super) fn classes(view: &View<'_>) -> Markup {
 }
 
 fn class_rows(view: &View<'_>, case: Case<'_>, edge: bool) -> Markup {
-    let objective = named("p99 latency").and_then(|figure| figure.bound_in(&view.report.gates, &case.state.state));
-    let known = WorkloadClass::ALL.iter().filter_map(|class| case.state.classes.get_key_value(class.as_str()));
+    let objective =
+        named("p99 latency").and_then(|figure| figure.bound_in(&view.report.gates, &case.state.state));
+    let known =
+        WorkloadClass::ALL.iter().filter_map(|class| case.state.classes.get_key_value(class.as_str()));
     html! {
         @for (at, (class_name, class)) in known.enumerate() {
             @let latency = &class.latency_ms;

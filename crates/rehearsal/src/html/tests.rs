@@ -8,8 +8,8 @@ use super::{BYTES_MAX, render, sample};
 use crate::{
     gates::{Action, Gate, Rule},
     report::{
-        Bucket, Class, Effect, Mechanism, Occupancy, PolicyRef, Quantiles, QueueAge, Report, Scenario, Slow, State,
-        TimelinePoint,
+        Bucket, Class, Effect, Mechanism, Occupancy, PolicyRef, Quantiles, QueueAge, Report, Scenario, Slow,
+        State, TimelinePoint,
     },
     verdict::Verdict,
 };
@@ -32,7 +32,20 @@ fn faults(page: &str) -> Vec<String> {
         }
     }
     let lower = page.to_lowercase();
-    for never in ["<script", "nan<", "nan ", "\"nan", ">inf", "null<", "could not be drawn", "src=", "@import", "url(", "http:", "https:"] {
+    for never in [
+        "<script",
+        "nan<",
+        "nan ",
+        "\"nan",
+        ">inf",
+        "null<",
+        "could not be drawn",
+        "src=",
+        "@import",
+        "url(",
+        "http:",
+        "https:",
+    ] {
         if lower.contains(never) {
             faults.push(format!("holds {never}"));
         }
@@ -59,7 +72,14 @@ fn every_plot_of_a_full_report_is_there_and_has_a_name() {
     }
     let svgs = page.matches("<svg ").count();
     assert_eq!(page.matches("<svg role=\"img\" aria-label=\"").count(), svgs, "every drawing has a name");
-    for text in ["Queue age", "Profile occupancy", "Goodput", "objective 300 ms", "deadline budget", "waiting for the endpoint"] {
+    for text in [
+        "Queue age",
+        "Profile occupancy",
+        "Goodput",
+        "objective 300 ms",
+        "deadline budget",
+        "waiting for the endpoint",
+    ] {
         assert!(page.contains(text), "{text}");
     }
 }
@@ -76,7 +96,8 @@ fn a_rollout_has_a_ladder_of_its_phases() {
 fn missed_gates_come_first_and_are_marked_by_more_than_colour() {
     let page = page(&sample::full());
     let gates = page.split("<h2>Gates</h2>").nth(1).expect("the gates");
-    let at = |word: &str| gates.find(&format!("</span> {word}</span>")).unwrap_or_else(|| panic!("no {word}"));
+    let at =
+        |word: &str| gates.find(&format!("</span> {word}</span>")).unwrap_or_else(|| panic!("no {word}"));
     assert!(at("fail") < at("inconclusive") && at("inconclusive") < at("pass"));
     assert!(page.contains("✕ 363 ms"), "a figure that misses its bound");
     assert!(page.contains("Missed: profile occupancy (slowdown)."));
@@ -171,11 +192,14 @@ fn a_report_beyond_all_bounds_still_fits() {
             state
         })
         .collect();
-    report.gates = (0..5_000).map(|at| Gate { detail: long(at), ..base.gates[at % base.gates.len()].clone() }).collect();
+    report.gates =
+        (0..5_000).map(|at| Gate { detail: long(at), ..base.gates[at % base.gates.len()].clone() }).collect();
     report.scenarios =
         (0..2_000).map(|at| Scenario { name: long(at), detail: long(at), ..Scenario::default() }).collect();
     report.policies = (0..2_000).map(|at| PolicyRef { name: long(at), ..PolicyRef::default() }).collect();
-    report.mechanisms = (0..500).map(|at| Mechanism { name: long(at), detail: long(at), ..base.mechanisms[0].clone() }).collect();
+    report.mechanisms = (0..500)
+        .map(|at| Mechanism { name: long(at), detail: long(at), ..base.mechanisms[0].clone() })
+        .collect();
     report.generator.reasons = (0..5_000).map(long).collect();
     let page = page(&report);
     assert_eq!(faults(&page), Vec::<String>::new());
@@ -203,7 +227,12 @@ fn text() -> impl Strategy<Value = String> {
 }
 
 fn quantiles() -> impl Strategy<Value = Quantiles> {
-    (any::<u32>(), figure(), figure(), figure()).prop_map(|(n, p50, p99, p999)| Quantiles { n: n.into(), p50, p99, p999 })
+    (any::<u32>(), figure(), figure(), figure()).prop_map(|(n, p50, p99, p999)| Quantiles {
+        n: n.into(),
+        p50,
+        p99,
+        p999,
+    })
 }
 
 fn points() -> impl Strategy<Value = Vec<TimelinePoint>> {
@@ -222,7 +251,10 @@ fn points() -> impl Strategy<Value = Vec<TimelinePoint>> {
 }
 
 fn buckets() -> impl Strategy<Value = Vec<Bucket>> {
-    prop::collection::vec((number(), any::<u32>()).prop_map(|(le_ms, count)| Bucket { le_ms, count: count.into() }), 0..12)
+    prop::collection::vec(
+        (number(), any::<u32>()).prop_map(|(le_ms, count)| Bucket { le_ms, count: count.into() }),
+        0..12,
+    )
 }
 
 fn state() -> impl Strategy<Value = State> {
@@ -239,9 +271,17 @@ fn state() -> impl Strategy<Value = State> {
             queue_age_ms: QueueAge { p99: figures[4], ..QueueAge::default() },
             recovery_s: figures[5],
             recovery_at_least_s: figures[6],
-            slow: Slow { latency_ms: figures[6], executor_wait_ms: figures[7], fanout_ms: figures[0], ..Slow::default() },
+            slow: Slow {
+                latency_ms: figures[6],
+                executor_wait_ms: figures[7],
+                fanout_ms: figures[0],
+                ..Slow::default()
+            },
             omissions: BTreeMap::from([("reputation", BTreeMap::from([("omitted_timeout", class.n)]))]),
-            classes: BTreeMap::from([("premium", Class { share: figures[2], latency_ms: class, ..Class::default() })]),
+            classes: BTreeMap::from([(
+                "premium",
+                Class { share: figures[2], latency_ms: class, ..Class::default() },
+            )]),
             dependency_calls_per_operation: BTreeMap::from([("pricing".to_owned(), figures[3])]),
             timeline,
             histogram,
@@ -251,7 +291,8 @@ fn state() -> impl Strategy<Value = State> {
 }
 
 fn gate() -> impl Strategy<Value = Gate> {
-    let names = vec!["p99", "queue_age_p99", "profile_occupancy", "late_work", "omission", "goodput", "recovery"];
+    let names =
+        vec!["p99", "queue_age_p99", "profile_occupancy", "late_work", "omission", "goodput", "recovery"];
     let rules = vec![Rule::AtMost, Rule::Below, Rule::AtLeast];
     let verdicts = vec![Verdict::Pass, Verdict::Fail, Verdict::Inconclusive, Verdict::NotApplicable];
     let chosen = (prop::sample::select(names), prop::sample::select(rules), prop::sample::select(verdicts));
@@ -293,7 +334,12 @@ proptest! {
 }
 #[test]
 fn dump() {
-    for (name, report) in [("full", sample::full()), ("sparse", sample::sparse()), ("rollout", sample::rollout()), ("none", Default::default())] {
+    for (name, report) in [
+        ("full", sample::full()),
+        ("sparse", sample::sparse()),
+        ("rollout", sample::rollout()),
+        ("none", Default::default()),
+    ] {
         let page = page(&report);
         println!("{name} {}", page.len());
         std::fs::write(format!("/tmp/mercury/page-{name}.html"), page).unwrap();

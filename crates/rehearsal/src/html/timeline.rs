@@ -82,7 +82,8 @@ const STRIPS: [Strip; 6] = [
     Strip {
         name: "Goodput: correct within the objective, of those whose caller stayed",
         value: |point| {
-            ratio(point.good as f64, point.offered.saturating_sub(point.departed) as f64).map(|share| share.min(1.0))
+            ratio(point.good as f64, point.offered.saturating_sub(point.departed) as f64)
+                .map(|share| share.min(1.0))
         },
         worst: f64::min,
         unit: Unit::Ratio,
@@ -167,7 +168,10 @@ fn length_s(case: &Case<'_>) -> f64 {
 
 /// Seconds that one point stands for.
 fn step(stretches: &[Stretch<'_>]) -> usize {
-    let lines = stretches.iter().flat_map(|stretch| stretch.cases).map(|case| (case.policy, case.state.timeline.len()));
+    let lines = stretches
+        .iter()
+        .flat_map(|stretch| stretch.cases)
+        .map(|case| (case.policy, case.state.timeline.len()));
     let mut seconds = std::collections::BTreeMap::<usize, usize>::new();
     for (policy, points) in lines {
         *seconds.entry(policy).or_default() += points;
@@ -218,7 +222,8 @@ fn draw_strip(
         })
         .collect();
     let bound = strip.gate.and_then(|gate| view.bound(gate));
-    let most = lines.iter().flat_map(|(_, points)| points).map(|(_, value)| *value).chain(bound).fold(0.0, f64::max);
+    let most =
+        lines.iter().flat_map(|(_, points)| points).map(|(_, value)| *value).chain(bound).fold(0.0, f64::max);
     let least = lines.iter().flat_map(|(_, points)| points).map(|(_, value)| *value).fold(1.0, f64::min);
     let y = match strip.scale {
         Scale::Free => Axis::up_to(most, 3),
@@ -228,7 +233,9 @@ fn draw_strip(
     };
     let plane = sheet.plane((LEFT, top), (RIGHT, top + STRIP), x, y);
     let ticks = if strip.scale == Scale::Powers { y.ticks(4) } else { y.ticks(3) };
-    plane.y_ticks(&ticks, |tick| if strip.unit == Unit::Number { number(tick) } else { strip.unit.words(Some(tick)) })?;
+    plane.y_ticks(&ticks, |tick| {
+        if strip.unit == Unit::Number { number(tick) } else { strip.unit.words(Some(tick)) }
+    })?;
     if lines.is_empty() {
         let middle = ((LEFT + RIGHT) / 2.0, top + STRIP / 2.0);
         return sheet.label("not measured", middle, Anchor::Middle, MUTED);
@@ -250,7 +257,8 @@ fn segments(case: &Case<'_>, from_s: f64, strip: &Strip, step: usize) -> Vec<Vec
     let Some(first) = points.first() else { return Vec::new() };
     let mut all = vec![Vec::new()];
     for seconds in points.chunks(step) {
-        let worst = seconds.iter().filter_map(strip.value).filter(|value| value.is_finite()).reduce(strip.worst);
+        let worst =
+            seconds.iter().filter_map(strip.value).filter(|value| value.is_finite()).reduce(strip.worst);
         let at = from_s + (seconds[0].at_s - first.at_s) + seconds.len() as f64 / 2.0;
         match (worst, all.last_mut()) {
             (Some(value), Some(segment)) => segment.push((at, value)),

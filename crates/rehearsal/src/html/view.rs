@@ -82,11 +82,17 @@ pub(super) static FIGURES: [Figure; 14] = [
     figure("late work", Unit::Ratio, |state| state.late_work.ratio).bound_by("late_work").not_in("recovery"),
     figure("late operations at once", Unit::Number, |state| state.late_work.concurrent),
     figure("endpoint occupancy", Unit::Ratio, |state| state.occupancy_ratio.endpoint),
-    figure("profile occupancy", Unit::Ratio, |state| state.occupancy_ratio.profile).bound_by("profile_occupancy").not_in("recovery"),
-    figure("queue age p99", Unit::Ms, |state| state.queue_age_ms.p99).bound_by("queue_age_p99").not_in("recovery"),
+    figure("profile occupancy", Unit::Ratio, |state| state.occupancy_ratio.profile)
+        .bound_by("profile_occupancy")
+        .not_in("recovery"),
+    figure("queue age p99", Unit::Ms, |state| state.queue_age_ms.p99)
+        .bound_by("queue_age_p99")
+        .not_in("recovery"),
     figure("profile calls per operation", Unit::Number, |state| state.profile_calls_per_operation),
     figure("callers that left", Unit::Ratio, |state| state.departure_ratio),
-    figure("recovery", Unit::Seconds, |state| state.recovery_s.or(state.recovery_at_least_s)).bound_by("recovery").only_in("recovery"),
+    figure("recovery", Unit::Seconds, |state| state.recovery_s.or(state.recovery_at_least_s))
+        .bound_by("recovery")
+        .only_in("recovery"),
 ];
 
 impl Figure {
@@ -124,7 +130,9 @@ impl Figure {
             Place::NotIn(exempt) => exempt != state,
         })?;
         let named = || gates.iter().filter(|gate| gate.name == name && gate.bound.is_finite());
-        named().find(|gate| gate.state.as_deref() == Some(state)).or_else(|| named().find(|gate| gate.state.is_none()))
+        named()
+            .find(|gate| gate.state.as_deref() == Some(state))
+            .or_else(|| named().find(|gate| gate.state.is_none()))
     }
 
     /// Its bound in `state`.
@@ -140,8 +148,11 @@ impl Figure {
     /// Its bound in words, with the states where it holds when it does not hold in all.
     pub(super) fn bound_words(&self, view: &View<'_>) -> Option<String> {
         let gates = &view.report.gates;
-        let bounds: Vec<(&str, &Gate)> =
-            view.groups.iter().filter_map(|group| Some((group.name, self.gate_in(gates, group.name)?))).collect();
+        let bounds: Vec<(&str, &Gate)> = view
+            .groups
+            .iter()
+            .filter_map(|group| Some((group.name, self.gate_in(gates, group.name)?)))
+            .collect();
         let (_, first) = bounds.first()?;
         let sign = sign(first.rule);
         let bound = self.unit.write(Some(first.bound))?;
@@ -188,7 +199,9 @@ impl<'a> View<'a> {
             let case = Case { policy, state };
             match groups.iter_mut().find(|group| group.name == state.state) {
                 Some(group) => group.cases.push(case),
-                None => groups.push(Group { name: &state.state, title: short(&state.state), cases: vec![case] }),
+                None => {
+                    groups.push(Group { name: &state.state, title: short(&state.state), cases: vec![case] })
+                }
             }
         }
         let policies = policies.into_iter().map(short).collect();
@@ -232,7 +245,12 @@ impl<'a> View<'a> {
 
     /// The bound of the first gate of a name.
     pub(super) fn bound(&self, gate: &str) -> Option<f64> {
-        self.report.gates.iter().find(|one| one.name == gate).map(|gate| gate.bound).filter(|bound| bound.is_finite())
+        self.report
+            .gates
+            .iter()
+            .find(|one| one.name == gate)
+            .map(|gate| gate.bound)
+            .filter(|bound| bound.is_finite())
     }
 
     /// Whether there is a before and an after, and nothing else.

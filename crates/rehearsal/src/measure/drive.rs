@@ -22,9 +22,10 @@ use crate::{
 
 /// Progress reports that may wait; further ones that begin no stage are dropped.
 const REPORTS_MAX: usize = 16;
-/// How long work that its callers have left is waited for at the end, in model time: longer than any timeout of a branch.
-const SETTLE_MAX: Nanos = Nanos::from_secs(3);
-/// How often it is looked for, and how long at most in all wall time.
+/// How long work that its callers have left is waited for at the end, in model time: under the old policy a backlog of
+/// some seconds goes on after the last of them.
+const SETTLE_MAX: Nanos = Nanos::from_secs(10);
+/// How often it is looked for.
 const SETTLE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Who looks on, and what ends a run before its time.

@@ -110,16 +110,21 @@ pub(crate) async fn before_and_after_are_compared_and_each_mechanism_runs_alone(
     verdict_of(options).await;
     let (report, run) = (json(home.path(), "report.json"), json(home.path(), "run.json"));
     let states = report["states"].as_array().expect("a list");
-    let names: Vec<String> =
-        states.iter().map(|state| format!("{} {}", state["policy"], state["state"]).replace('"', "")).collect();
-    assert_eq!(names, [
-        "policy-legacy peak",
-        "policy-legacy slowdown",
-        "policy-legacy recovery",
-        "policy peak",
-        "policy slowdown",
-        "policy recovery"
-    ]);
+    let names: Vec<String> = states
+        .iter()
+        .map(|state| format!("{} {}", state["policy"], state["state"]).replace('"', ""))
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "policy-legacy peak",
+            "policy-legacy slowdown",
+            "policy-legacy recovery",
+            "policy peak",
+            "policy slowdown",
+            "policy recovery"
+        ]
+    );
     let scheduled = |at: usize| states[at]["arrivals"]["scheduled"].as_u64().expect("a count");
     assert_eq!([0, 1, 2].map(scheduled), [3, 4, 5].map(scheduled), "the same schedule");
     // Every tenth page waits under the old policy, which no machine makes faster.
@@ -131,7 +136,8 @@ pub(crate) async fn before_and_after_are_compared_and_each_mechanism_runs_alone(
     assert_eq!(policies, ["before", "after"]);
     assert_eq!(report["policies"][1]["after_run"]["permits_held"], 0.0);
     let mechanisms = report["mechanisms"].as_array().expect("a list");
-    let verdicts: Vec<_> = mechanisms.iter().map(|one| (one["name"].clone(), one["verdict"].clone())).collect();
+    let verdicts: Vec<_> =
+        mechanisms.iter().map(|one| (one["name"].clone(), one["verdict"].clone())).collect();
     assert_eq!(verdicts.len(), 6);
     assert_eq!(verdicts[4], ("summary".into(), "not_applicable".into()));
     assert_eq!(mechanisms[1]["effect"]["what"], "late operations");
@@ -139,15 +145,18 @@ pub(crate) async fn before_and_after_are_compared_and_each_mechanism_runs_alone(
     assert_eq!(mechanisms[1]["effect"]["with"], 0.0);
     let runs = run["runs"].as_array().expect("a list");
     let names: Vec<&str> = runs.iter().filter_map(|one| one["name"].as_str()).collect();
-    assert_eq!(names, [
-        "legacy",
-        "repaired",
-        "alone: deadline",
-        "alone: cancellation",
-        "alone: admission",
-        "alone: coalescing",
-        "alone: degradation"
-    ]);
+    assert_eq!(
+        names,
+        [
+            "legacy",
+            "repaired",
+            "alone: deadline",
+            "alone: cancellation",
+            "alone: admission",
+            "alone: coalescing",
+            "alone: degradation"
+        ]
+    );
     for name in ["policy-legacy", "policy", "alone-coalescing"] {
         assert!(home.path().join(format!("out/policies/{name}.toml")).exists(), "{name}");
         assert!(home.path().join(format!("out/state/{name}/log/home-api.log")).exists(), "{name}");
