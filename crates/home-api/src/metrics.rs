@@ -35,7 +35,7 @@ const QUEUE_AGE_BUCKETS_SECS: [f64; 18] = [
 
 /// How an ask for a slot ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Admitted {
+pub(crate) enum AskOutcome {
     Admitted,
     QueueFull,
     TooOld,
@@ -43,7 +43,7 @@ pub(crate) enum Admitted {
     Abandoned,
 }
 
-impl Admitted {
+impl AskOutcome {
     const ALL: [Self; 5] =
         [Self::Admitted, Self::QueueFull, Self::TooOld, Self::CannotFinish, Self::Abandoned];
 
@@ -142,7 +142,7 @@ pub(crate) struct HomeMetrics {
     service: [Histogram; BRANCHES],
     optional: [[[Counter; CLASSES]; Marker::ALL.len()]; SECTIONS.len()],
     queue_age: [[TracedHistogram; CLASSES]; Boundary::ALL.len()],
-    admission: [[[Counter; Admitted::ALL.len()]; CLASSES]; Boundary::ALL.len()],
+    admission: [[[Counter; AskOutcome::ALL.len()]; CLASSES]; Boundary::ALL.len()],
     offered: [Counter; CLASSES],
     answered: [Counter; CLASSES],
     left: [Counter; CLASSES],
@@ -213,7 +213,7 @@ impl HomeMetrics {
             }),
             admission: Boundary::ALL.map(|gate| {
                 WorkloadClass::ALL.map(|class| {
-                    Admitted::ALL.map(|outcome| {
+                    AskOutcome::ALL.map(|outcome| {
                         let (gate, class, outcome) = (gate.as_str(), class.as_str(), outcome.as_str());
                         admission.get_or_create_owned(&ByAdmission { gate, class, outcome })
                     })
@@ -261,7 +261,7 @@ impl HomeMetrics {
         self.queue_age[boundary.index()][class.index()].observe(age.as_secs_f64(), label, None);
     }
 
-    pub(crate) fn admitted(&self, boundary: Boundary, class: WorkloadClass, outcome: Admitted) {
+    pub(crate) fn admitted(&self, boundary: Boundary, class: WorkloadClass, outcome: AskOutcome) {
         self.admission[boundary.index()][class.index()][outcome as usize].inc();
     }
 

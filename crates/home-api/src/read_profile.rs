@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use base::{CallContext, Deadline, Dependency, Nanos, Phase, Reason, Refusal, Subject, Tenant};
-use control::coalescing::{Counts, Ending, FlightId, Flights, Role as Entered, Rules, WaiterId};
+use control::coalescing::{Counts, Ending, Flights, Role as Entered, Rules, WaiterId};
 use model::policy::{Boundary, Mechanism};
 use serve::Progress;
 use stack::{
@@ -63,12 +63,16 @@ impl Home {
         let read = if coalescing.acts() {
             self.shared_read(request, start).await?
         } else {
-            let _shadow =
+            let shadow =
                 coalescing.computes().then(|| Shadow::enter(self, self.key(&request.context), request));
             let deadline = request.term.enforced;
             let budget = |now| request.budget(now, self.policy.response_reserve, self.independent_timeout());
             let (context, progress) = (&request.context, &request.progress);
-            self.call_profile(context, request.applied, progress, deadline, budget).await?
+            let read = self.call_profile(context, request.applied, progress, deadline, budget).await;
+            if let Some(shadow) = shadow {
+                shadow.ended(read.is_ok());
+            }
+            read?
         };
         let elapsed = self.clock.now().saturating_sub(start);
         // A follower waited for no longer than it was there.
@@ -204,18 +208,11 @@ impl ShadowFlights {
     }
 }
 
-/// One page's part in the shadow of a flight. It ends with the page's own read.
+/// One page's part in the shadow of a flight. Dropped before its read has ended, the page has left.
 struct Shadow<'a> {
     flights: &'a ShadowFlights,
-    part: Part,
-}
-
-enum Part {
-    /// Its read is the one that would have been shared.
-    Leads(FlightId),
-    Follows(WaiterId),
-    /// It would have got no flight.
-    None,
+    /// `None` when it would have got no flight, and once its part is over.
+    part: Option<WaiterId>,
 }
 
 impl<'a> Shadow<'a> {
@@ -223,27 +220,25 @@ impl<'a> Shadow<'a> {
         let now = home.clock.now();
         let flights = &home.shadow_flights;
         let bounds = home.flight_bounds(request.term, &request.context, now);
-        let part = bounds.map_or(Part::None, |(until, rules)| {
-            match flights.lock().enter(&rules, key, now, until, ()) {
-                Ok(entry) if matches!(entry.role, Entered::Leader { .. }) => {
-                    Part::Leads(entry.waiter.flight())
-                }
-                Ok(entry) => Part::Follows(entry.waiter),
-                Err(_) => Part::None,
-            }
-        });
-        home.metrics.decided(Mechanism::Coalescing, matches!(part, Part::Follows(_)), false);
-        Self { flights, part }
+        let entry = bounds.and_then(|(until, rules)| flights.lock().enter(&rules, key, now, until, ()).ok());
+        let follows = entry.is_some_and(|entry| matches!(entry.role, Entered::Follower { .. }));
+        home.metrics.decided(Mechanism::Coalescing, follows, false);
+        Self { flights, part: entry.map(|entry| entry.waiter) }
+    }
+
+    /// The page's own read has ended, which for a leader is the one that would have been shared.
+    fn ended(mut self, answered: bool) {
+        if let Some(waiter) = self.part.take() {
+            let ending = if answered { Ending::Completed } else { Ending::Failed };
+            self.flights.lock().own_call_ended(waiter, ending);
+        }
     }
 }
 
 impl Drop for Shadow<'_> {
     fn drop(&mut self) {
-        match self.part {
-            // Whoever would have shared it has been told by now.
-            Part::Leads(flight) => drop(self.flights.lock().end(flight, Ending::Completed)),
-            Part::Follows(waiter) => drop(self.flights.lock().leave(waiter)),
-            Part::None => {}
+        if let Some(waiter) = self.part.take() {
+            let _left = self.flights.lock().leave(waiter);
         }
     }
 }

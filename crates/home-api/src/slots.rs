@@ -14,7 +14,7 @@ use control::{admission::Arrival, mode::Decision};
 use model::policy::{AdmissionPolicy, Boundary, Mechanism};
 use stack::admission::{Admission, Denied, OwnedPermit};
 
-use crate::metrics::{Admitted, HomeMetrics};
+use crate::metrics::{AskOutcome, HomeMetrics};
 
 /// A boundary.
 pub(crate) struct Slots {
@@ -69,7 +69,7 @@ impl Slots {
     /// # Errors
     /// Why there is none.
     pub(crate) async fn enter(self: &Arc<Self>, admission: Decision, ask: Ask<'_>) -> Result<Slot, Denied> {
-        let mut counted = Asked { slots: self, class: ask.class, outcome: Admitted::Abandoned };
+        let mut counted = Asked { slots: self, class: ask.class, outcome: AskOutcome::Abandoned };
         let arrival = Arrival {
             class: ask.class,
             arrived: ask.arrived,
@@ -79,7 +79,7 @@ impl Slots {
         let gate = match self.pass_gate(admission, arrival, ask.now).await {
             Ok(gate) => gate,
             Err(denied) => {
-                counted.outcome = Admitted::denied(denied);
+                counted.outcome = AskOutcome::denied(denied);
                 return Err(denied);
             }
         };
@@ -88,11 +88,11 @@ impl Slots {
         let pool = match self.pool.acquire_at(arrival, asked_at).await {
             Ok(pool) => pool,
             Err(denied) => {
-                counted.outcome = Admitted::denied(denied);
+                counted.outcome = AskOutcome::denied(denied);
                 return Err(denied);
             }
         };
-        counted.outcome = Admitted::Admitted;
+        counted.outcome = AskOutcome::Admitted;
         // Whoever had to wait was granted its place at that age; otherwise no time has passed since it asked.
         let begun = match (gate_age, pool.waited()) {
             (None, None) => ask.now,
@@ -181,7 +181,7 @@ impl Drop for Slot {
 struct Asked<'a> {
     slots: &'a Slots,
     class: WorkloadClass,
-    outcome: Admitted,
+    outcome: AskOutcome,
 }
 
 impl Drop for Asked<'_> {

@@ -170,7 +170,32 @@ pub fn judge(report: &Report) -> Vec<Gate> {
         gates.extend(objective::judge(report, &policy.name, applies));
     }
     gates.extend(comparison::judge(report));
+    doubt_untimely(&mut gates);
     gates
+}
+
+/// A figure that breaches its bound in a run that did not keep time may be the machine's and not the policy's. Wrong answers
+/// and books that do not balance are nobody's but ours, and stay.
+fn doubt_untimely(gates: &mut [Gate]) {
+    let untimely: Vec<Option<String>> = gates
+        .iter()
+        .filter(|gate| evidence::KEPT_TIME.contains(&gate.name) && gate.verdict != Verdict::Pass)
+        .map(|gate| gate.policy.clone())
+        .collect();
+    for gate in gates.iter_mut().filter(|gate| gate.verdict == Verdict::Fail) {
+        let doubtful = match gate.kind {
+            Kind::Evidence => false,
+            Kind::Objective => untimely.contains(&gate.policy),
+            Kind::Comparison => !untimely.is_empty(),
+        };
+        if doubtful {
+            gate.verdict = gate.verdict.doubt();
+            gate.action = Action::Repeat;
+            let why = "the run did not keep time, so the breach may be the machine's";
+            gate.detail =
+                if gate.detail.is_empty() { why.to_owned() } else { format!("{}; {why}", gate.detail) };
+        }
+    }
 }
 
 /// The verdict of the run.

@@ -64,7 +64,7 @@ pub fn render(report: &Report, run: &RunInfo) -> String {
                     (tables::costs(&view))
                     (tables::generator(&view))
                     footer {
-                        "Made from report.json (" (report.schema) ") and run.json (" (run.schema) "), which hold every figure of this page."
+                        "Made from report.json and run.json, which hold every figure of this page."
                     }
                 }
             }

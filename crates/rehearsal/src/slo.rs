@@ -37,7 +37,7 @@ use documents::{Documents, Side};
 pub use error::RehearsalError;
 pub use options::{Extent, Output, Preset, SloOptions};
 pub use print::render;
-pub use run_info::{RunInfo, SuiteRun};
+pub use run_info::{GeneratorInfo, ProcessInfo, RunInfo, Servers, StageInfo, SuiteRun};
 
 /// The states, in order, and whether each is warmed up.
 const STATES: [(&str, bool); 3] = [("peak", true), ("slowdown", true), ("recovery", false)];

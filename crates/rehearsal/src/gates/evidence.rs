@@ -36,18 +36,20 @@ pub(super) fn judge(report: &Report) -> Vec<Gate> {
 
 /// The gates of the states that one policy went through.
 pub fn of_policy(states: &[&State], policy: &PolicyRef, report: &Report) -> Vec<Gate> {
-    let mut gates = whole_story(states, report);
+    let mut gates = whole_story(states, policy.role, report);
     gates.extend(kept_time(&policy.generator));
     gates.push(memory(states, policy));
     let after = &policy.after_run;
     let held = after.permits_held.zip(after.flights_open).map(|(permits, flights)| permits + flights);
     let held = Gate::at_most("permits_held", "permits", held, 0.0).saying("when the run was over");
-    // The policy before works on for callers that left, and may do so for longer than it is waited for.
-    gates.push(if policy.role == Role::Before { held.doubt() } else { held });
+    // The policy before works on for callers that left, and may do so for longer than it is waited for: that is what is
+    // wrong with it, and no doubt about the run.
+    let works_on = policy.role == Role::Before && held.verdict == Verdict::Fail;
+    gates.push(if works_on { Gate { verdict: Verdict::NotApplicable, ..held } } else { held });
     gates.into_iter().map(|gate| gate.of(&policy.name)).collect()
 }
 
-fn whole_story(states: &[&State], report: &Report) -> Vec<Gate> {
+fn whole_story(states: &[&State], role: Role, report: &Report) -> Vec<Gate> {
     let none = states.is_empty();
     let counted = |name, unit, count: &dyn Fn(&State) -> f64| {
         let sum = (!none).then(|| states.iter().map(|state| count(state)).sum());
@@ -56,7 +58,9 @@ fn whole_story(states: &[&State], report: &Report) -> Vec<Gate> {
     // An answer that was never given cannot be wrong: without a sample, zero mismatches say nothing.
     let answers: u64 = states.iter().map(|state| state.latency_ms.n + state.core_mismatch).sum();
     let mismatches = (answers > 0).then(|| states.iter().map(|state| state.core_mismatch as f64).sum());
-    let fewest = states.iter().map(|state| state.latency_ms.n as f64).reduce(f64::min);
+    // The policy before is compared at peak. That it answers nobody in a slowdown is a finding, and no lack of evidence.
+    let needed = states.iter().filter(|state| role == Role::After || state.state == "peak");
+    let fewest = needed.map(|state| state.latency_ms.n as f64).reduce(f64::min);
     let offered = least(states, |state| {
         let declared = state.arrivals.declared.filter(|declared| *declared > 0)?;
         Some(state.arrivals.scheduled as f64 / declared as f64)
@@ -89,6 +93,9 @@ fn whole_story(states: &[&State], report: &Report) -> Vec<Gate> {
         Gate::at_least("samples", "answers", fewest, SAMPLES_MIN).doubt(),
     ]
 }
+
+/// The names of the gates of [`kept_time`].
+pub(super) const KEPT_TIME: [&str; 3] = ["generator_valid", "generator_unsent", "emulator_timer"];
 
 /// A run that did not keep time shows nothing about the suite, good or bad.
 fn kept_time(generator: &Generator) -> Vec<Gate> {

@@ -225,9 +225,28 @@ fn what_was_not_measured_never_passes() {
     assert_eq!(verdict_of(&permits, "permits_held"), Verdict::Inconclusive);
 }
 
+/// Changes one figure of a state.
+type Doctor = fn(&mut State);
+
+#[test]
+fn a_breach_in_a_run_that_did_not_keep_time_is_no_verdict_and_a_wrong_answer_is() {
+    let late = |report: &mut Report| report.policies[1].generator.clock_error_ms.p99 = Some(9.0);
+    let slow = doctored(|report| {
+        late(report);
+        peak_after(report).core_goodput_ratio = Some(0.5);
+    });
+    let goodput = slow.iter().find(|gate| gate.name == "goodput" && gate.policy.as_deref() == Some(AFTER));
+    assert_eq!(goodput.expect("listed").verdict, Verdict::Inconclusive);
+    let wrong = doctored(|report| {
+        late(report);
+        peak_after(report).core_mismatch = 1;
+    });
+    assert_eq!(verdict_of(&wrong, "core_mismatch"), Verdict::Fail);
+}
+
 #[test]
 fn each_bound_of_the_objective_is_kept_by_the_policy_after_alone() {
-    let cases: [(&str, fn(&mut State), Action); 6] = [
+    let cases: [(&str, Doctor, Action); 6] = [
         ("queue_age_p99", |state| state.queue_age_ms.p99 = Some(12.1), Action::Hold),
         ("profile_occupancy", |state| state.occupancy_ratio.profile = Some(0.821), Action::Hold),
         ("late_work", |state| state.late_work.ratio = Some(0.021), Action::Hold),

@@ -9,7 +9,10 @@ use super::{
     text::{NOT_MEASURED, Unit, number, spaced},
     view::View,
 };
-use crate::report::{Slow, State, ratio};
+use crate::{
+    gates::objective::P99_MS,
+    report::{Slow, State, ratio},
+};
 
 const WIDTH: f64 = 1_120.0;
 const LEFT: f64 = 212.0;
@@ -69,18 +72,28 @@ pub(super) fn omissions(view: &View<'_>) -> Markup {
         .enumerate()
         .map(|(at, cause)| (cause_part(at).fill, spaced(cause.strip_prefix("omitted_").unwrap_or(cause))))
         .collect();
+    // No cause is no omission only where omissions were looked for.
+    let known = view.cases().any(|(_, case)| case.state.omission_ratio.is_some());
+    let nothing = if known { "Nothing was left out." } else { "Omissions were not measured." };
     html! {
         section {
             h2 { "What was left out, and why" }
-            p { "Optional sections that correct answers went without, per 100 answers. An answer without both optional sections counts twice here, and once at the end of the bar." }
-            (draw_all(&Bars {
-                title: "Omitted sections by cause",
-                axis: "omitted sections, per 100 correct answers",
-                legend,
-                bars,
-                unit: Unit::Ratio,
-                bound: None,
-            }, "Nothing was answered, so nothing could be left out."))
+            @if causes.is_empty() {
+                p.none { (nothing) }
+            } @else {
+                p {
+                    "Optional sections that correct answers went without, per 100 answers. An answer without both optional "
+                    "sections counts twice here, and once at the end of the bar."
+                }
+                (draw_all(&Bars {
+                    title: "Omitted sections by cause",
+                    axis: "omitted sections, per 100 correct answers",
+                    legend,
+                    bars,
+                    unit: Unit::Ratio,
+                    bound: None,
+                }, nothing))
+            }
         }
     }
 }
@@ -116,7 +129,7 @@ pub(super) fn slow(view: &View<'_>) -> Markup {
                 legend: NAMES.iter().zip(KINDS).map(|(name, part)| (part.fill, (*name).to_owned())).collect(),
                 bars,
                 unit: Unit::Ms,
-                bound: view.bound("p99").map(|bound| (bound, "objective")),
+                bound: Some((P99_MS, "objective")),
             }, "The parts of slow answers were not measured."))
         }
     }

@@ -59,7 +59,7 @@ pub(super) fn plot(view: &View<'_>) -> Markup {
 fn rows<'a>(view: &'a View<'a>) -> Vec<Row<'a>> {
     let all = FIGURES.iter().flat_map(|figure| {
         view.groups.iter().filter_map(move |group| {
-            let bound = figure.most_in(&view.report.gates, group.name).filter(|bound| *bound > 0.0)?;
+            let bound = figure.most_in(&view.report.gates, group).filter(|bound| *bound > 0.0)?;
             // A figure that only one state has, such as recovery, is no row of the others.
             let seen = group.cases.iter().any(|case| figure.of(case.state).is_some());
             seen.then_some(Row { figure, title: &group.title, bound, cases: &group.cases })

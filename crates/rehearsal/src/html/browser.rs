@@ -14,6 +14,8 @@ use super::{render, sample};
 const PATIENCE: Duration = Duration::from_secs(90);
 /// A laptop.
 const WIDTH: u32 = 1_280;
+/// Half a screen: what is too wide scrolls by itself, and not the page.
+const NARROW: u32 = 700;
 
 /// What the page says of itself when it is asked by a script.
 #[derive(Debug, Deserialize)]
@@ -53,7 +55,12 @@ document.body.textContent = "MEASURED" + JSON.stringify({ width, height, plots }
 </script>"#;
 
 /// Runs Chromium on a page; returns what it wrote to stdout, and what the page wrote to the console.
-async fn chromium(directory: &Path, page: &str, height: u32, arguments: &[&str]) -> (String, Vec<String>) {
+async fn chromium(
+    directory: &Path,
+    page: &str,
+    (width, height): (u32, u32),
+    arguments: &[&str],
+) -> (String, Vec<String>) {
     let file = directory.join("page.html");
     fs::write(&file, page).expect("the page is written");
     let mut command = Command::new("chromium");
@@ -67,7 +74,7 @@ async fn chromium(directory: &Path, page: &str, height: u32, arguments: &[&str])
             "--v=0",
         ])
         .arg(format!("--user-data-dir={}", directory.join("profile").display()))
-        .arg(format!("--window-size={WIDTH},{height}"))
+        .arg(format!("--window-size={width},{height}"))
         .args(arguments)
         .arg(format!("file://{}", file.display()))
         .stdin(Stdio::null())
@@ -80,11 +87,11 @@ async fn chromium(directory: &Path, page: &str, height: u32, arguments: &[&str])
     (String::from_utf8_lossy(&output.stdout).into_owned(), console)
 }
 
-async fn measure(directory: &Path, page: &str) -> Measured {
+async fn measure(directory: &Path, page: &str, width: u32) -> Measured {
     let policy = page.find("<meta http-equiv").expect("a page that forbids scripts");
     let end = policy + page[policy..].find('>').expect("the end of the tag") + 1;
     let asked = format!("{}{}{ASK}", &page[..policy], &page[end..]);
-    let (dom, console) = chromium(directory, &asked, 900, &["--dump-dom"]).await;
+    let (dom, console) = chromium(directory, &asked, (width, 900), &["--dump-dom"]).await;
     assert!(console.is_empty(), "{console:#?}");
     let answer = dom.split("MEASURED").nth(1).expect("the script has run");
     let answer =
@@ -133,7 +140,7 @@ impl Picture {
 /// Opens a page, keeps its picture beside the test binaries, and checks everything that holds for every page.
 async fn look(name: &str, page: &str) -> (Measured, Picture) {
     let directory = tempfile::tempdir().expect("a directory");
-    let measured = measure(directory.path(), page).await;
+    let measured = measure(directory.path(), page, WIDTH).await;
     assert!(measured.width <= WIDTH, "{name}: {} pixels wide", measured.width);
     let faults: Vec<_> = measured
         .plots
@@ -147,7 +154,7 @@ async fn look(name: &str, page: &str) -> (Measured, Picture) {
     fs::create_dir_all(&pictures).expect("a directory for pictures");
     let shot = pictures.join(format!("{name}.png"));
     let argument = format!("--screenshot={}", shot.display());
-    let (_, console) = chromium(directory.path(), page, measured.height, &[&argument]).await;
+    let (_, console) = chromium(directory.path(), page, (WIDTH, measured.height), &[&argument]).await;
     assert!(console.is_empty(), "{name}: {console:#?}");
     println!("{name}: {}", shot.display());
     let picture = Picture::read(&shot);
@@ -163,6 +170,9 @@ async fn look(name: &str, page: &str) -> (Measured, Picture) {
 async fn a_full_report_opens_without_errors_and_shows_every_plot() {
     let (measured, picture) = look("full", &render(&sample::full(), &sample::run())).await;
     assert_eq!(measured.plots.len(), 13, "{:#?}", measured.plots);
+    let narrow = tempfile::tempdir().expect("a directory");
+    let measured = measure(narrow.path(), &render(&sample::full(), &sample::run()), NARROW).await;
+    assert!(measured.width <= NARROW, "{} pixels wide", measured.width);
     for policy in 0..2 {
         let plotters::style::RGBColor(r, g, b) = super::ink::policy(policy, 2).rgb();
         assert!(picture.has([r, g, b]), "policy {policy} has no ink");
@@ -182,7 +192,7 @@ async fn a_sparse_report_and_one_of_another_shape_open_without_errors() {
 async fn what_is_looked_for_would_be_found() {
     let directory = tempfile::tempdir().expect("a directory");
     let noisy = "<!DOCTYPE html><title>t</title><script>nowhere()</script><body>x";
-    let (_, console) = chromium(directory.path(), noisy, 600, &["--dump-dom"]).await;
+    let (_, console) = chromium(directory.path(), noisy, (WIDTH, 600), &["--dump-dom"]).await;
     assert!(!console.is_empty(), "an error on the console is not seen");
 
     let forbids = "<meta http-equiv=\"x\" content=\"\">";
@@ -193,9 +203,9 @@ async fn what_is_looked_for_would_be_found() {
         label(20, "second"),
         label(390, "beyond"),
     );
-    let measured = measure(directory.path(), &page).await;
+    let measured = measure(directory.path(), &page, WIDTH).await;
     assert_eq!(measured.plots[0].faults.len(), 2, "{measured:#?}");
     let shot = directory.path().join("blank.png");
-    chromium(directory.path(), &page, 600, &[&format!("--screenshot={}", shot.display())]).await;
+    chromium(directory.path(), &page, (WIDTH, 600), &[&format!("--screenshot={}", shot.display())]).await;
     assert!(Picture::read(&shot).inked(&measured.plots[1]) < 0.01, "a blank plot passes");
 }

@@ -10,6 +10,7 @@ use super::{
     text::{Unit, number},
     view::{Group, View},
 };
+use crate::gates::objective::P99_MS;
 
 const WIDTH: f64 = 548.0;
 const LEFT: f64 = 158.0;
@@ -59,19 +60,16 @@ fn rows<'a>(group: &'a Group<'_>) -> Vec<Row<'a>> {
 }
 
 fn draw(sheet: &Sheet<'_>, view: &View<'_>, rows: &[Row<'_>]) -> Drawn {
-    let objective = view.bound("p99");
-    let most = rows.iter().flat_map(|row| &row.p99).map(|(_, p99)| *p99).chain(objective).fold(0.0, f64::max);
+    let most = rows.iter().flat_map(|row| &row.p99).map(|(_, p99)| *p99).fold(P99_MS, f64::max);
     let x = Axis::up_to(most, 5);
     let bottom = HEAD + rows.len() as f64 * ROW;
     let plane = sheet.plane((LEFT, HEAD), (RIGHT, bottom), x, Axis::linear(0.0, 1.0));
     plane.x_ticks(&x.ticks(5), number)?;
     sheet.label("p99 latency, ms", (RIGHT, bottom + 32.0), Anchor::Right, MUTED)?;
-    if let Some(objective) = objective {
-        plane.x_bound(objective)?;
-        let (at, _) = plane.pixel((objective, 0.0));
-        let words = format!("objective {}", Unit::Ms.words(Some(objective)));
-        sheet.label(&words, (at, HEAD - 11.0), Anchor::Middle, BOUND)?;
-    }
+    plane.x_bound(P99_MS)?;
+    let (at, _) = plane.pixel((P99_MS, 0.0));
+    let words = format!("objective {}", Unit::Ms.words(Some(P99_MS)));
+    sheet.label(&words, (at, HEAD - 11.0), Anchor::Middle, BOUND)?;
     for (at, row) in rows.iter().enumerate() {
         let y = HEAD + (at as f64 + 0.5) * ROW;
         if row.first {
@@ -80,7 +78,7 @@ fn draw(sheet: &Sheet<'_>, view: &View<'_>, rows: &[Row<'_>]) -> Drawn {
         }
         sheet.label(row.class, (LEFT - 10.0, y), Anchor::Right, MUTED)?;
         let marks = || row.p99.iter().map(|(policy, p99)| (*policy, plane.pixel((*p99, 0.0)).0));
-        if let (Some((_, from)), Some((_, until))) = (marks().next(), marks().last()) {
+        if let (Some((_, from)), Some((_, until))) = (marks().next(), marks().next_back()) {
             sheet.path(&[(from, y), (until, y)], MUTED, 1.25)?;
         }
         for (policy, x) in marks().filter(|(policy, _)| view.draws(*policy)) {

@@ -111,7 +111,7 @@ fn card(view: &View<'_>, figure: &Figure, group: &Group<'_>) -> Markup {
 
 /// The bound, and how far the figure moved.
 fn remarks(view: &View<'_>, figure: &Figure, group: &Group<'_>) -> impl Iterator<Item = String> {
-    let bound = figure.bound_in(&view.report.gates, group.name);
+    let bound = figure.bound_in(&view.report.gates, group);
     let bound = bound.and_then(|bound| figure.unit.write(Some(bound))).map(|bound| format!("bound {bound}"));
     let comparison = view.report.comparison.as_ref().filter(|_| view.is_comparison());
     let moved = comparison.and_then(|comparison| match (figure.name, group.name) {
@@ -163,7 +163,7 @@ fn facts(view: &View<'_>) -> Markup {
         dl.facts {
             div { dt { "Seed" } dd { (report.seed) (runs) } }
             div { dt { "Size" } dd { (scale) (number(report.rate_per_s)) " requests/s" (slow) } }
-            div { dt { "Workload" } dd { (name(&report.workload)) } }
+            @if !report.workload.is_empty() { div { dt { "Workload" } dd { (name(&report.workload)) } } }
             @if !report.scenario.name.is_empty() { div { dt { "Scenario" } dd { (name(&report.scenario.name)) " v" (report.scenario.version) " " code { (name(&report.scenario.digest)) } } } }
             @for policy in report.policies.iter().take(super::view::POLICIES_MAX) {
                 div {

@@ -6,20 +6,22 @@ use maud::{Markup, html};
 use super::{
     ink::{BOUND, Ink, MUTED, PANEL, TEXT},
     plot::{self, Anchor, Axis, Drawn, Sheet},
-    text::{self, Unit, badge, clip, spaced},
+    text::{self, Unit, badge, more, spaced},
     view::View,
 };
-use crate::report::State;
+use crate::{gates::objective::P99_MS, report::State};
 
 const WIDTH: f64 = 1_120.0;
 const LEFT: f64 = 64.0;
 const RIGHT: f64 = WIDTH - 14.0;
 const STEPS: f64 = 150.0;
 const HEAD: f64 = 26.0;
+/// Most bytes of what is told of one: a phase of several steps has a sentence for each.
+const DETAIL_BYTES_MAX: usize = 1_500;
 /// Most stories on the page.
 const STORIES_MAX: usize = 64;
-/// Most steps whose names fit beside each other.
-const NAMED_MAX: usize = 14;
+/// No character of a label is wider, in pixels.
+const CHAR: f64 = 7.5;
 
 /// The stories, and the steps above them.
 pub(super) fn ladder(view: &View<'_>) -> Markup {
@@ -37,11 +39,11 @@ pub(super) fn ladder(view: &View<'_>) -> Markup {
                     @for story in stories.iter().take(STORIES_MAX) {
                         li class=(story.verdict.as_str()) {
                             div { strong { (spaced(&text::name(&story.name))) } " " (badge(story.verdict)) }
-                            @if !story.detail.is_empty() { p { (clip(&story.detail)) } }
+                            @if !story.detail.is_empty() { p { (text::cut(&story.detail, DETAIL_BYTES_MAX)) } }
                         }
                     }
                 }
-                @if stories.len() > STORIES_MAX { p.note { (stories.len() - STORIES_MAX) " more in report.json." } }
+                (more(stories.len().saturating_sub(STORIES_MAX), "stories"))
             }
         }
     }
@@ -50,9 +52,7 @@ pub(super) fn ladder(view: &View<'_>) -> Markup {
 fn steps(view: &View<'_>) -> Markup {
     let legend: Vec<(Ink, String)> =
         view.groups.iter().enumerate().map(|(at, group)| (state_ink(at), group.title.clone())).collect();
-    let many = view.policies.len() > NAMED_MAX;
-    let foot = if many { 30.0 } else { 46.0 };
-    let height = (2.0 * (HEAD + STEPS) + foot + 30.0) as i32;
+    let height = (2.0 * (HEAD + STEPS) + names(view).1 + 40.0) as i32;
     html! {
         div.wide {
             (plot::figure(
@@ -74,8 +74,7 @@ fn draw(sheet: &Sheet<'_>, view: &View<'_>) -> Drawn {
     let x = Axis::linear(-0.5, view.policies.len() as f64 - 0.5);
     let p99 = |state: &State| state.latency_ms.p99.filter(|value| value.is_finite());
     let goodput = |state: &State| state.core_goodput_ratio.filter(|value| value.is_finite());
-    let most =
-        view.cases().filter_map(|(_, case)| p99(case.state)).chain(view.bound("p99")).fold(0.0, f64::max);
+    let most = view.cases().filter_map(|(_, case)| p99(case.state)).fold(P99_MS, f64::max);
     let upper = (HEAD, HEAD + STEPS);
     let lower = (upper.1 + HEAD + 14.0, upper.1 + HEAD + 14.0 + STEPS);
     shade(sheet, view, x, (upper.0, lower.1))?;
@@ -83,21 +82,23 @@ fn draw(sheet: &Sheet<'_>, view: &View<'_>) -> Drawn {
     let least = view.cases().filter_map(|(_, case)| goodput(case.state)).fold(1.0, f64::min);
     let floor = ((least - 0.01) * 10.0).floor().clamp(0.0, 9.0) / 10.0;
     strip(sheet, view, x, Axis::linear(floor, 1.0), lower, ("core goodput", Unit::Ratio, &goodput))?;
-    let names = view.policies.iter().enumerate().filter(|_| view.policies.len() <= NAMED_MAX);
     let plane = sheet.plane((LEFT, upper.0), (RIGHT, lower.1), x, Axis::linear(0.0, 1.0));
-    for (at, name) in names {
+    let (level, _) = names(view);
+    for (at, name) in view.policies.iter().enumerate() {
         let (middle, _) = plane.pixel((at as f64, 0.0));
-        let room = ((RIGHT - LEFT) / view.policies.len() as f64 / 6.6) as usize;
-        // Names that do not fit side by side take turns on two lines.
-        let (fits, line) = if name.chars().count() <= room { (room, 0) } else { (2 * room - 1, at % 2) };
-        let short: String = if name.chars().count() > fits {
-            name.chars().take(fits.saturating_sub(1)).chain(['…']).collect()
-        } else {
-            name.clone()
-        };
-        sheet.label(&short, (middle, lower.1 + 14.0 + 17.0 * line as f64), Anchor::Middle, TEXT)?;
+        match level {
+            true => sheet.label(name, (middle, lower.1 + 14.0), Anchor::Middle, TEXT)?,
+            false => sheet.upright(name, (middle, lower.1 + 8.0), TEXT)?,
+        }
     }
     Ok(())
+}
+
+/// Whether the names of the policies fit beside each other, and the room that they need below the plot.
+fn names(view: &View<'_>) -> (bool, f64) {
+    let longest = view.policies.iter().map(|name| name.chars().count()).max().unwrap_or(0) as f64 * CHAR;
+    let level = longest < (RIGHT - LEFT) / view.policies.len().max(1) as f64;
+    (level, if level { 22.0 } else { longest + 12.0 })
 }
 
 fn shade(sheet: &Sheet<'_>, view: &View<'_>, x: Axis, (top, bottom): (f64, f64)) -> Drawn {
@@ -123,12 +124,10 @@ fn strip(
     let plane = sheet.plane((LEFT, top), (RIGHT, bottom), x, y);
     sheet.bold(name, (LEFT, top - 11.0), Anchor::Left, TEXT)?;
     plane.y_ticks(&y.ticks(4), |tick| unit.words(Some(tick)))?;
-    if unit == Unit::Ms
-        && let Some(bound) = view.bound("p99")
-    {
-        plane.y_bound(bound)?;
+    if unit == Unit::Ms {
+        plane.y_bound(P99_MS)?;
         sheet.label(
-            &format!("objective {}", unit.words(Some(bound))),
+            &format!("objective {}", unit.words(Some(P99_MS))),
             (RIGHT, top - 11.0),
             Anchor::Right,
             BOUND,

@@ -10,7 +10,7 @@ use super::{
     text::{Unit, number},
     view::{Group, View},
 };
-use crate::report::State;
+use crate::{gates::objective::P99_MS, report::State};
 
 const SIZE: (i32, i32) = (548, 320);
 /// Corners of the plane.
@@ -66,12 +66,10 @@ fn draw(sheet: &Sheet<'_>, view: &View<'_>, group: &Group<'_>, x: Axis) -> Drawn
     plane.y_ticks(&[1.0, 0.1, 0.01, 0.001, SHARE_MIN], |share| format!("{} %", number(share * 100.0)))?;
     sheet.label("took longer", (FROM.0 - 48.0, 8.0), Anchor::Left, MUTED)?;
     sheet.label("latency, ms", (TO.0, TO.1 + 32.0), Anchor::Right, MUTED)?;
-    if let Some(objective) = view.bound("p99") {
-        plane.x_bound(objective)?;
-        let (at, _) = plane.pixel((objective, 1.0));
-        let words = format!("objective {}", Unit::Ms.words(Some(objective)));
-        sheet.label(&words, (at, FROM.1 - 11.0), Anchor::Middle, BOUND)?;
-    }
+    plane.x_bound(P99_MS)?;
+    let (at, _) = plane.pixel((P99_MS, 1.0));
+    let words = format!("objective {}", Unit::Ms.words(Some(P99_MS)));
+    sheet.label(&words, (at, FROM.1 - 11.0), Anchor::Middle, BOUND)?;
     for (policy, points) in curves(group).filter(|(policy, _)| view.draws(*policy)) {
         plane.line(&points, view.ink(policy), 2.25)?;
     }
@@ -119,8 +117,7 @@ fn span(view: &View<'_>) -> Axis {
     let curves: Vec<_> = view.groups.iter().flat_map(curves).collect();
     let times = || curves.iter().flat_map(|(_, points)| points);
     let low = times().filter(|(_, share)| *share < 0.999).map(|(ms, _)| *ms).reduce(f64::min).unwrap_or(10.0);
-    let high =
-        times().map(|(ms, _)| *ms).chain(view.bound("p99").map(|bound| bound * 1.2)).fold(low, f64::max);
+    let high = times().map(|(ms, _)| *ms).fold(low.max(P99_MS * 1.2), f64::max);
     let low = low.clamp(0.01, 1e9);
     let step = |value: f64| 10f64.powf((value.log10() * 10.0).floor() / 10.0);
     Axis::log(step(low * 0.9), (high * 1.1).clamp(low * 2.0, 1e12))
@@ -189,4 +186,42 @@ fn thin(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
         }
     }
     kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::Bucket;
+
+    fn state(counts: &[(f64, u64)]) -> State {
+        let histogram = counts.iter().map(|(le_ms, count)| Bucket { le_ms: *le_ms, count: *count });
+        State { histogram: histogram.collect(), ..State::default() }
+    }
+
+    #[test]
+    fn a_curve_tells_the_share_that_took_longer() {
+        let points = curve(&state(&[(10.0, 50), (20.0, 0), (40.0, 49), (80.0, 1)]));
+        assert_eq!(
+            points,
+            [(10.0, 0.5), (40.0, 0.01), (80.0, SHARE_MIN)],
+            "the last took no longer than 80 ms"
+        );
+        assert!(curve(&state(&[])).is_empty() && curve(&state(&[(10.0, 0)])).is_empty());
+    }
+
+    #[test]
+    fn a_curve_leaves_the_plot_where_it_falls_below_it() {
+        let points = curve(&state(&[(100.0, 999_000), (200.0, 999), (400.0, 1)]));
+        let (ms, share) = points[points.len() - 1];
+        assert_eq!(share, SHARE_MIN);
+        assert!(ms > 100.0 && ms < 200.0, "{ms}");
+    }
+
+    #[test]
+    fn a_fine_histogram_is_thinned_and_still_falls() {
+        let counts: Vec<_> = (1..20_000).map(|at| (f64::from(at), 5)).collect();
+        let points = curve(&state(&counts));
+        assert!(points.len() <= POINTS_MAX, "{} points", points.len());
+        assert!(points.is_sorted_by(|one, next| one.0 < next.0 && one.1 >= next.1));
+    }
 }

@@ -6,7 +6,7 @@ use maud::{Markup, html};
 use super::{
     ink::{MUTED, TEXT},
     plot::{self, Anchor, Axis, Drawn, Sheet},
-    text::{self, NOT_MEASURED, Unit, badge, clip, number, spaced},
+    text::{self, NOT_MEASURED, Unit, badge, clip, more, number, spaced},
     view::View,
 };
 use crate::report::{Effect, Mechanism};
@@ -35,6 +35,7 @@ pub(super) fn table(view: &View<'_>) -> Markup {
                     tbody { @for one in mechanisms.iter().take(ROWS_MAX) { (row(view, one)) } }
                 }
             }
+            (more(mechanisms.len().saturating_sub(ROWS_MAX), "mechanisms"))
         }
     }
 }

@@ -12,7 +12,7 @@ use plotters::{
         ShapeStyle, Text,
     },
     style::{
-        FontDesc, FontFamily, FontStyle, TextStyle,
+        FontDesc, FontFamily, FontStyle, FontTransform, TextStyle,
         text_anchor::{HPos, Pos, VPos},
     },
 };
@@ -21,8 +21,8 @@ use super::ink::{BOUND, Ink, MUTED, PAPER, RULE};
 
 /// Units of a drawing per pixel of the page: the backend has whole units only.
 const FINE: i32 = 4;
-/// Of labels, in pixels of the page.
-pub(super) const LABEL_PX: f64 = 12.0;
+/// Of labels: 12 pixels of the page. The backend divides sizes by the last number.
+const FONT_SIZE: f64 = 12.0 * FINE as f64 * 1.24;
 
 /// What drawing may end with; a plot in memory has no reason to fail.
 pub(super) type Drawn<T = ()> = Result<T, DrawingAreaErrorKind<io::Error>>;
@@ -99,16 +99,22 @@ impl<'a> Sheet<'a> {
         self.write(text, fine(at), anchor, ink, true)
     }
 
+    /// As [`Sheet::label`], read from below, ending at its point.
+    pub(super) fn upright(&self, text: &str, at: (f64, f64), ink: Ink) -> Drawn {
+        let font = FontDesc::new(FontFamily::SansSerif, FONT_SIZE, FontStyle::Normal);
+        let (color, pos) = (ink.rgb(), Pos::new(HPos::Right, VPos::Center));
+        let style = TextStyle::from(font).color(&color).pos(pos).transform(FontTransform::Rotate270);
+        self.area.draw(&Text::new(text, fine(at), style))
+    }
+
     fn write(&self, text: &str, at: (i32, i32), anchor: Anchor, ink: Ink, bold: bool) -> Drawn {
         let h_pos = match anchor {
             Anchor::Left => HPos::Left,
             Anchor::Right => HPos::Right,
             Anchor::Middle => HPos::Center,
         };
-        // The backend divides sizes by this number.
-        let size = LABEL_PX * f64::from(FINE) * 1.24;
         let style = if bold { FontStyle::Bold } else { FontStyle::Normal };
-        let font = FontDesc::new(FontFamily::SansSerif, size, style);
+        let font = FontDesc::new(FontFamily::SansSerif, FONT_SIZE, style);
         let color = ink.rgb();
         let style = TextStyle::from(font).color(&color).pos(Pos::new(h_pos, VPos::Center));
         self.area.draw(&Text::new(text, at, style))

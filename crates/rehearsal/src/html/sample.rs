@@ -6,13 +6,16 @@ use std::collections::BTreeMap;
 use load::{LatencyMs, Priority};
 
 use crate::{
-    gates::{Action, Gate, Kind, Rule},
+    gates::{
+        Action, Gate, Kind, Rule,
+        objective::{GOODPUT, LATE_WORK, OMISSION, P99_MS, PROFILE_OCCUPANCY, QUEUE_AGE_MS, RECOVERY_S},
+    },
     report::{
         AfterRun, Arrivals, Bucket, CancelStop, Class, Comparison, Effect, Generator, LateWork, Mechanism,
         Occupancy, PolicyRef, Quantiles, QueueAge, RecoveryFold, Report, Scenario, ScenarioRef, Slow, State,
         TimelinePoint,
     },
-    slo::{GeneratorInfo, RunInfo},
+    slo::{GeneratorInfo, RunInfo, StageInfo, SuiteRun},
     usage::Machine,
     verdict::Verdict,
 };
@@ -88,7 +91,7 @@ const SHAPES: [Shape; 6] = [
         median_ms: 97.0,
         sigma: 0.25,
         slow: (0.06, 225.0),
-        level: [7.4, 0.74, 0.80, 320.0, 0.987],
+        level: [7.4, 0.74, 0.84, 320.0, 0.987],
         omission: 0.19,
         late: (0.0043, 9.6),
         recovery_s: None,
@@ -318,7 +321,13 @@ fn policy(name: &str, generation: u64) -> PolicyRef {
         name: name.to_owned(),
         generation,
         digest: format!("{:016x}", base::mix::mix64(generation)),
-        after_run: AfterRun { permits_held: Some(0.0), flights_open: Some(0.0), ..AfterRun::default() },
+        after_run: AfterRun {
+            permits_held: Some(0.0),
+            flights_open: Some(0.0),
+            effects_replayed: Some(412.0),
+            effects_conflicting: Some(0.0),
+            stopped: None,
+        },
         ..PolicyRef::default()
     }
 }
@@ -335,64 +344,36 @@ fn generator() -> Generator {
 }
 
 fn gates(states: &[State]) -> Vec<Gate> {
-    let of = |name, state: &'static str, unit, value: fn(&State) -> Option<f64>, bound: f64, action| {
-        let found = states.iter().find(|one| one.policy == "policy" && one.state == state);
+    let of = |policy: &str, gate: Gate, value: fn(&State) -> Option<f64>| {
+        let state = gate.state.clone();
+        let found = states.iter().find(|one| one.policy == policy && Some(&one.state) == state.as_ref());
         let observed = found.and_then(value);
-        Gate {
-            name,
-            kind: Kind::Objective,
-            policy: Some("policy".to_owned()),
-            state: Some(state.to_owned()),
-            unit,
-            observed,
-            bound,
-            verdict: Verdict::at_most(observed, bound),
-            action,
-            ..Gate::default()
-        }
+        let held = match gate.rule {
+            Rule::AtMost | Rule::Below => Verdict::at_most(observed, gate.bound),
+            Rule::AtLeast => Verdict::at_least(observed, gate.bound),
+        };
+        let verdict = if policy == "policy" { held } else { Verdict::NotApplicable };
+        Gate { observed, verdict, kind: Kind::Objective, ..gate }.of(policy).on_breach(Action::Hold)
     };
+    let most = |name, unit, bound, state: &str| Gate::at_most(name, unit, None, bound).during(state);
     let mut gates = Vec::new();
-    for state in ["peak", "slowdown", "recovery"] {
-        gates.push(of("p99", state, "ms", |s| s.latency_ms.p99, 300.0, Action::Hold));
-        gates.push(of("queue_age_p99", state, "ms", |s| s.queue_age_ms.p99, 12.0, Action::Hold));
-        gates.push(of(
-            "profile_occupancy",
-            state,
-            "ratio",
-            |s| s.occupancy_ratio.profile,
-            0.78,
-            Action::Hold,
-        ));
-        gates.push(of("late_work", state, "ratio", |s| s.late_work.ratio, 0.02, Action::Hold));
+    for policy in ["policy-legacy", "policy"] {
+        for state in ["peak", "slowdown"] {
+            gates.push(of(policy, most("p99", "ms", P99_MS, state), |s| s.latency_ms.p99));
+            gates.push(of(policy, most("queue_age_p99", "ms", QUEUE_AGE_MS, state), |s| s.queue_age_ms.p99));
+            gates.push(of(policy, most("profile_occupancy", "ratio", PROFILE_OCCUPANCY, state), |s| {
+                s.occupancy_ratio.profile
+            }));
+            gates.push(of(policy, most("late_work", "ratio", LATE_WORK, state), |s| s.late_work.ratio));
+        }
+        gates.push(of(policy, most("omission", "ratio", OMISSION, "peak"), |s| s.omission_ratio));
+        let goodput = Gate::at_least("goodput", "ratio", None, GOODPUT).during("peak");
+        gates.push(of(policy, goodput, |s| s.core_goodput_ratio));
+        gates.push(of(policy, most("recovery", "s", RECOVERY_S, "recovery"), |s| s.recovery_s));
     }
-    gates.push(of("omission", "peak", "ratio", |s| s.omission_ratio, 0.08, Action::ProductDecision));
-    gates.push(of("recovery", "recovery", "s", |s| s.recovery_s, 360.0, Action::Hold));
-    gates.push(Gate {
-        name: "core_mismatch",
-        unit: "answers",
-        observed: Some(0.0),
-        verdict: Verdict::Pass,
-        ..Gate::default()
-    });
-    gates.push(Gate {
-        name: "class_mix",
-        unit: "ratio",
-        bound: 0.15,
-        verdict: Verdict::Inconclusive,
-        action: Action::Repeat,
-        detail: "the mix was not known before".to_owned(),
-        ..Gate::default()
-    });
-    gates.push(Gate {
-        name: "samples",
-        unit: "answers",
-        observed: Some(78_000.0),
-        bound: 10_000.0,
-        rule: Rule::AtLeast,
-        verdict: Verdict::Pass,
-        action: Action::Repeat,
-        ..Gate::default()
-    });
+    gates.push(Gate::at_most("core_mismatch", "answers", Some(0.0), 0.0));
+    gates.push(Gate::below("class_mix", "ratio", None, 0.15).doubt().saying("the mix was not known before"));
+    gates.push(Gate::at_least("samples", "answers", Some(78_000.0), 100.0).doubt());
     gates
 }
 
@@ -457,23 +438,27 @@ pub(super) fn sparse() -> Report {
     }
 }
 
-/// Nine steps of a rollout under two states, with a story each.
+/// The steps of a rollout under two states, with a story each.
 pub(super) fn rollout() -> Report {
-    const PHASES: [&str; 9] = [
+    const PHASES: [&str; 13] = [
         "legacy",
-        "1-deadline",
-        "2-cancellation",
-        "3-admission-shadow",
-        "4-admission",
-        "5-coalescing",
-        "6-summary-shadow",
-        "7-summary",
-        "8-degradation",
+        "signals",
+        "deadline",
+        "cancellation-canary",
+        "cancellation",
+        "admission-canary",
+        "admission",
+        "coalescing-canary",
+        "coalescing",
+        "degradation-canary",
+        "degradation",
+        "expansion-canary",
+        "expansion",
     ];
     let base = full();
     let known = &base.states;
     let states = PHASES.iter().enumerate().flat_map(|(at, phase)| {
-        let towards = at as f64 / 8.0;
+        let towards = at as f64 / 12.0;
         ["peak", "slowdown"].into_iter().filter_map(move |name| {
             let find = |policy: &str| known.iter().find(|one| one.policy == policy && one.state == name);
             let (old, new) = find("policy-legacy").zip(find("policy"))?;
@@ -501,10 +486,19 @@ pub(super) fn rollout() -> Report {
         }
         .to_owned(),
     });
-    let states = states.collect();
+    let states: Vec<State> = states.collect();
+    // The first steps miss the objective, and are not bound by it.
+    let bound = states.iter().skip(10).map(|state| {
+        Gate::at_most("p99_max_ms", "ms", state.latency_ms.p99, P99_MS)
+            .on_breach(Action::Hold)
+            .of(&state.policy)
+            .during(&state.state)
+    });
+    let gates = bound.collect();
     Report {
         command: "rehearse rollout".to_owned(),
         states,
+        gates,
         scenarios: stories.collect(),
         policies: PHASES.iter().zip(1..).map(|(name, generation)| policy(name, generation)).collect(),
         mechanisms: Vec::new(),
@@ -519,7 +513,6 @@ pub(super) fn run() -> RunInfo {
         schema: "mercury.run/v1",
         started_unix_ms: 1_795_986_720_000,
         wall_s: 9_150.0,
-        suite_start_ms: 640.0,
         machine: Machine {
             cores: 2,
             cpu_model: Some("A processor of some make @ 2.10GHz".to_owned()),
@@ -528,6 +521,26 @@ pub(super) fn run() -> RunInfo {
         },
         version: "0.1.0",
         git_revision: Some("4d2c1fb0e9a7".to_owned()),
+        runs: ["policy-legacy", "policy"].map(suite_run).into(),
+    }
+}
+
+fn suite_run(policy: &str) -> SuiteRun {
+    let stage = |name: &str, cpu_ratio| StageInfo {
+        name: name.to_owned(),
+        wall_s: 1_200.0,
+        offered_per_s: Some(306.0),
+        correct_per_s: Some(301.0),
+        cpu_ratio,
+        cpu_ms_per_operation: None,
+        processes: BTreeMap::new(),
+    };
+    SuiteRun {
+        name: policy.to_owned(),
+        policy: policy.to_owned(),
+        seed: 1,
+        wall_s: 4_560.0,
+        suite_start_ms: 640.0,
         generator: GeneratorInfo {
             schedule_priority: Priority { nice: 0, raised: false },
             sender_priority: Priority { nice: 0, raised: false },
@@ -536,9 +549,9 @@ pub(super) fn run() -> RunInfo {
             connections: 8,
             connections_lost: 0,
             in_flight_peak: 1_204,
-            in_flight_max: 20_000,
+            in_flight_max: 32_768,
         },
-        stages: Vec::new(),
+        stages: vec![stage("peak", Some(0.61)), stage("slowdown", Some(0.7)), stage("recovery", None)],
         emulator: BTreeMap::new(),
         stopped: BTreeMap::new(),
     }

@@ -1,16 +1,18 @@
 //! Tables: every figure behind the plots, for whoever wants the number: gates with the missed ones first, before beside
 //! after, classes, costs, and whether the generator kept time.
 
+use std::collections::BTreeSet;
+
 use base::WorkloadClass;
 use load::table::count;
 use maud::{Markup, html};
 
 use super::{
-    text::{NOT_MEASURED, Unit, badge, clip, name, number, spaced},
-    view::{Case, FIGURES, Figure, POLICIES_MAX, View, named},
+    text::{NOT_MEASURED, Unit, badge, clip, more, name, number, spaced},
+    view::{Case, FIGURES, Figure, POLICIES_MAX, View},
 };
 use crate::{
-    gates::{Gate, evidence::sign},
+    gates::{Gate, evidence::sign, objective::P99_MS},
     report::State,
     verdict::Verdict,
 };
@@ -18,7 +20,13 @@ use crate::{
 /// Most columns of figures beside each other; with more, every case is a row.
 const COLUMNS_MAX: usize = 8;
 /// Most gates of a table. The others are in `report.json`.
-const ROWS_MAX: usize = 96;
+const ROWS_MAX: usize = 200;
+/// Most dependencies.
+const DEPENDENCIES_MAX: usize = 12;
+/// Most runs.
+const RUNS_MAX: usize = 48;
+/// Most stages of a run.
+const STAGES_MAX: usize = 8;
 /// Most reasons why the generator is not valid.
 const REASONS_MAX: usize = 24;
 
@@ -35,7 +43,7 @@ pub(super) fn figures(view: &View<'_>) -> Markup {
             } @else {
                 (below(view))
             }
-            @if view.left_out > 0 { p.note { (view.left_out) " more states in report.json." } }
+            (more(view.left_out, "states"))
         }
     }
 }
@@ -160,7 +168,7 @@ fn gate_table(gates: &[&Gate]) -> Markup {
                     tbody { @for gate in gates.iter().take(ROWS_MAX) { (gate_row(gate)) } }
                 }
             }
-            @if gates.len() > ROWS_MAX { p.note { (gates.len() - ROWS_MAX) " more in report.json." } }
+            (more(gates.len().saturating_sub(ROWS_MAX), "gates"))
         }
     }
 }
@@ -188,6 +196,16 @@ fn amount(unit: &str, value: Option<f64>) -> Markup {
     }
 }
 
+/// A table with a row for every case, folded away where there are many.
+fn fold(view: &View<'_>, table: Markup) -> Markup {
+    let cases = view.cases().count();
+    html! {
+        @if cases > COLUMNS_MAX && !table.0.is_empty() {
+            details { summary { "All " (cases) " states" } (table) }
+        } @else { (table) }
+    }
+}
+
 /// The same figures by class.
 pub(super) fn classes(view: &View<'_>) -> Markup {
     let classed = view.cases().any(|(_, case)| !case.state.classes.is_empty());
@@ -195,24 +213,22 @@ pub(super) fn classes(view: &View<'_>) -> Markup {
         @if classed {
             section {
                 h2 { "By class" }
-                div.wide {
+                (fold(view, html! { div.wide {
                     table {
                         thead { tr {
                             th { "state" } th { "policy" } th { "class" } th.figure { "share" } th.figure { "answers" }
                             th.figure { "p50" } th.figure { "p99" } th.figure { "p99.9" } th.figure { "goodput" }
-                            th.figure { "omissions" } th.figure { "rejected" }
+                            th.figure { "omission" } th.figure { "rejected" }
                         } }
                         tbody { @for (edge, case) in each_with_edge(view) { (class_rows(view, case, edge)) } }
                     }
-                }
+                } }))
             }
         }
     }
 }
 
 fn class_rows(view: &View<'_>, case: Case<'_>, edge: bool) -> Markup {
-    let objective =
-        named("p99 latency").and_then(|figure| figure.bound_in(&view.report.gates, &case.state.state));
     let known =
         WorkloadClass::ALL.iter().filter_map(|class| case.state.classes.get_key_value(class.as_str()));
     html! {
@@ -220,13 +236,13 @@ fn class_rows(view: &View<'_>, case: Case<'_>, edge: bool) -> Markup {
             @let latency = &class.latency_ms;
             tr.edge[edge && at == 0] {
                 th scope="row" { @if at == 0 && edge { (name(&case.state.state)) } }
-                td { @if at == 0 { (policy(view, case)) } }
+                td.name { @if at == 0 { (policy(view, case)) } }
                 td { (class_name) }
                 td.figure { (Unit::Ratio.show(class.share)) }
                 td.figure { (count(latency.n)) }
                 td.figure { (Unit::Ms.show(latency.p50)) }
                 td.figure {
-                    @if objective.zip(latency.p99).is_some_and(|(bound, p99)| p99 > bound) {
+                    @if latency.p99.is_some_and(|p99| p99 > P99_MS) {
                         span.miss title="misses the objective" { "✕ " (Unit::Ms.show(latency.p99)) }
                     } @else { (Unit::Ms.show(latency.p99)) }
                 }
@@ -244,41 +260,44 @@ pub(super) fn costs(view: &View<'_>) -> Markup {
     html! {
         section {
             h2 { "Cost" }
-            div.wide {
-                table {
-                    thead { tr {
-                        th { "state" } th { "policy" }
-                        th.figure { "CPU per correct answer" div.bound { "home-api" } }
-                        th.figure { "CPU per correct answer" div.bound { "all services" } }
-                        th.figure { "memory peak" div.bound { "home-api" } }
-                        th.figure { "attempts" div.bound { "per operation" } }
-                        th.figure { "profile calls" div.bound { "per operation" } }
-                        th.figure { "dependency calls" div.bound { "per operation, all" } }
-                        th.figure { "cancelled work" div.bound { "stops in, p50 / p99" } }
-                    } }
-                    tbody { @for (edge, case) in each_with_edge(view) { (cost_row(view, case, edge)) } }
-                }
-            }
+            @if view.groups.is_empty() { p.none { "No state was measured." } } @else { (fold(view, cost_table(view))) }
+            (fold(view, dependencies(view)))
             (left_behind(view))
+        }
+    }
+}
+
+fn cost_table(view: &View<'_>) -> Markup {
+    html! {
+        div.wide {
+            table {
+                thead { tr {
+                    th { "state" } th { "policy" }
+                    th.figure { "CPU per correct answer" div.bound { "home-api" } }
+                    th.figure { "CPU per correct answer" div.bound { "all services" } }
+                    th.figure { "memory peak" div.bound { "home-api" } }
+                    th.figure { "attempts" div.bound { "per operation" } }
+                    th.figure { "profile calls" div.bound { "per operation" } }
+                    th.figure { "cancelled work" div.bound { "stops in, p50 / p99" } }
+                } }
+                tbody { @for (edge, case) in each_with_edge(view) { (cost_row(view, case, edge)) } }
+            }
         }
     }
 }
 
 fn cost_row(view: &View<'_>, case: Case<'_>, edge: bool) -> Markup {
     let state = case.state;
-    let calls = state.dependency_calls_per_operation.values().copied().sum::<Option<f64>>();
-    let calls = calls.filter(|_| !state.dependency_calls_per_operation.is_empty());
     let stop = &state.cancel_stop_ms;
     html! {
         tr.edge[edge] {
             th scope="row" { @if edge { (clip(&state.state)) } }
-            td { (policy(view, case)) }
+            td.name { (policy(view, case)) }
             td.figure { (Unit::Ms.show(state.cpu_ms_per_core_response)) }
             td.figure { (Unit::Ms.show(state.suite_cpu_ms_per_core_response)) }
             td.figure { (Unit::Mib.show(state.memory_peak_mib)) }
             td.figure { (Unit::Number.show(state.attempts_per_operation)) }
             td.figure { (Unit::Number.show(state.profile_calls_per_operation)) }
-            td.figure { (Unit::Number.show(calls)) }
             td.figure {
                 @if stop.p50.is_some() || stop.p99.is_some() {
                     (Unit::Ms.show(stop.p50)) " / " (Unit::Ms.show(stop.p99))
@@ -288,17 +307,62 @@ fn cost_row(view: &View<'_>, case: Case<'_>, edge: bool) -> Markup {
     }
 }
 
-/// What every policy still held when its run was over.
-fn left_behind(view: &View<'_>) -> Markup {
-    let held = |value: Option<f64>| Unit::Number.words(value);
+/// Calls that reached each dependency, per operation offered.
+fn dependencies(view: &View<'_>) -> Markup {
+    let all = view.cases().flat_map(|(_, case)| case.state.dependency_calls_per_operation.keys());
+    let names: Vec<&String> = all.collect::<BTreeSet<_>>().into_iter().take(DEPENDENCIES_MAX).collect();
     html! {
-        @for policy in view.report.policies.iter().take(POLICIES_MAX) {
-            @let after = &policy.after_run;
-            p.note {
-                "After the run of " (name(&policy.name)) ": permits still held " (held(after.permits_held))
-                ", flights still open " (held(after.flights_open)) "."
-                @if let Some(why) = &after.stopped { " It was ended before its time: " (clip(why)) "." }
+        @if !names.is_empty() {
+            h3 { "Calls that reached each dependency, per operation" }
+            div.wide {
+                table {
+                    thead { tr { th { "state" } th { "policy" } @for one in &names { th.figure { (name(one)) } } } }
+                    tbody {
+                        @for (edge, case) in each_with_edge(view) {
+                            tr.edge[edge] {
+                                th scope="row" { @if edge { (name(&case.state.state)) } }
+                                td.name { (policy(view, case)) }
+                                @for one in &names {
+                                    @let calls = case.state.dependency_calls_per_operation.get(*one);
+                                    td.figure { (Unit::Number.show(calls.copied().flatten())) }
+                                }
+                            }
+                        }
+                    }
+                }
             }
+        }
+    }
+}
+
+/// What every policy still held when its run was over, and what it did twice.
+fn left_behind(view: &View<'_>) -> Markup {
+    let policies = &view.report.policies;
+    html! {
+        @if !policies.is_empty() {
+            h3 { "After the run" }
+            div.wide {
+                table {
+                    thead { tr {
+                        th { "policy" } th.figure { "permits still held" } th.figure { "flights still open" }
+                        th.figure { "exposures recorded before" } th.figure { "exposures in conflict" } th { "ended early" }
+                    } }
+                    tbody {
+                        @for policy in policies.iter().take(POLICIES_MAX) {
+                            @let after = &policy.after_run;
+                            tr {
+                                th scope="row" { (name(&policy.name)) }
+                                td.figure { (Unit::Number.show(after.permits_held)) }
+                                td.figure { (Unit::Number.show(after.flights_open)) }
+                                td.figure { (Unit::Number.show(after.effects_replayed)) }
+                                td.figure { (Unit::Number.show(after.effects_conflicting)) }
+                                td.quiet { (after.stopped.as_deref().map_or_else(|| "no".to_owned(), clip)) }
+                            }
+                        }
+                    }
+                }
+            }
+            (more(policies.len().saturating_sub(POLICIES_MAX), "policies"))
         }
     }
 }
@@ -306,31 +370,38 @@ fn left_behind(view: &View<'_>) -> Markup {
 /// Whether the generator and the emulator kept time, and whether the arrivals balance.
 pub(super) fn generator(view: &View<'_>) -> Markup {
     let generator = &view.report.generator;
-    let runs = || view.run.runs.iter().map(|run| &run.generator);
-    let in_flight = runs().map(|own| own.in_flight_peak).max().unwrap_or_default();
-    let in_flight_max = runs().map(|own| own.in_flight_max).max().unwrap_or_default();
-    let lost: u64 = runs().map(|own| own.connections_lost).sum();
-    let connections: usize = runs().map(|own| own.connections).sum();
+    let own = || view.run.runs.iter().map(|run| &run.generator);
+    let in_flight = own().map(|own| own.in_flight_peak).max().zip(own().map(|own| own.in_flight_max).max());
+    let lost = (!view.run.runs.is_empty()).then(|| own().map(|own| own.connections_lost).sum());
     html! {
         section {
-            h2 { "The generator" }
+            h2 { "The generator and the machine" }
             p {
                 @if generator.valid { (badge(Verdict::Pass)) " The generator and the emulator kept time: the figures above are the suite's." }
                 @else { (badge(Verdict::Inconclusive)) " The figures above cannot be relied on:" }
             }
             @if !generator.reasons.is_empty() {
                 ul { @for reason in generator.reasons.iter().take(REASONS_MAX) { li { (clip(reason)) } } }
+                (more(generator.reasons.len().saturating_sub(REASONS_MAX), "reasons"))
             }
             dl.facts {
                 div { dt { "Clock error p99" } dd { (Unit::Ms.show(generator.clock_error_ms.p99)) } }
                 div { dt { "Emulator timer p99" } dd { (Unit::Ms.show(generator.emulator_timer_ms.p99)) } }
                 div { dt { "CPU" } dd { (Unit::Ratio.show(generator.cpu_ratio)) } }
                 div { dt { "Not sent" } dd { (Unit::Ratio.show(generator.unsent_ratio)) } }
-                div { dt { "In flight at most" } dd { (count(in_flight as u64)) " of " (count(in_flight_max as u64)) } }
-                div { dt { "Connections lost" } dd { (count(lost)) " of " (count(connections as u64)) } }
+                div { dt { "In flight at most" } dd {
+                    @match in_flight {
+                        Some((peak, bound)) => { (count(peak as u64)) " of " (count(bound as u64)) }
+                        None => span.none { (NOT_MEASURED) },
+                    }
+                } }
+                div { dt { "Connections lost" } dd {
+                    @match lost { Some(lost) => (count(lost)), None => span.none { (NOT_MEASURED) } }
+                } }
             }
-            (balance(view))
-            p.note { "Latencies: " (clip(view.report.histogram)) ". Empty samples are not measured, and never zero." }
+            @if !view.groups.is_empty() { (fold(view, balance(view))) }
+            (runs(view))
+            @if !view.report.histogram.is_empty() { p.note { "Latencies: " (clip(view.report.histogram)) "." } }
         }
     }
 }
@@ -348,7 +419,7 @@ fn balance(view: &View<'_>) -> Markup {
                         @let arrivals = &case.state.arrivals;
                         tr.edge[edge] {
                             th scope="row" { @if edge { (name(&case.state.state)) } }
-                            td { (policy(view, case)) }
+                            td.name { (policy(view, case)) }
                             td.figure { @match arrivals.declared { Some(n) => (count(n)), None => span.none { (NOT_MEASURED) } } }
                             td.figure { (count(arrivals.scheduled)) }
                             td.figure { (count(arrivals.completed)) }
@@ -360,6 +431,42 @@ fn balance(view: &View<'_>) -> Markup {
                     }
                 }
             }
+        }
+    }
+}
+
+/// Every suite that was started, and how busy the machine was.
+fn runs(view: &View<'_>) -> Markup {
+    let runs = &view.run.runs;
+    html! {
+        @if !runs.is_empty() {
+            h3 { "Runs" }
+            div.wide {
+                table {
+                    thead { tr {
+                        th { "run" } th { "policy" } th.figure { "seed" } th.figure { "took" } th.figure { "ready in" }
+                        th.figure { "in flight at most" } th { "CPU of the machine" }
+                    } }
+                    tbody {
+                        @for run in runs.iter().take(RUNS_MAX) {
+                            tr {
+                                th scope="row" { (name(&run.name)) }
+                                td { (name(&run.policy)) }
+                                td.figure { (run.seed) }
+                                td.figure { (Unit::Seconds.show(Some(run.wall_s))) }
+                                td.figure { (Unit::Ms.show(Some(run.suite_start_ms))) }
+                                td.figure { (count(run.generator.in_flight_peak as u64)) }
+                                td.quiet {
+                                    @for (at, stage) in run.stages.iter().take(STAGES_MAX).enumerate() {
+                                        @if at > 0 { " · " } (name(&stage.name)) " " (Unit::Ratio.words(stage.cpu_ratio))
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+            (more(runs.len().saturating_sub(RUNS_MAX), "runs"))
         }
     }
 }

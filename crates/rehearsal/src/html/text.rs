@@ -130,6 +130,11 @@ pub(super) fn cut(text: &str, bytes_max: usize) -> String {
     text.to_owned()
 }
 
+/// What to say of so many that are not on the page.
+pub(super) fn more(left_out: usize, what: &str) -> Markup {
+    html! { @if left_out > 0 { p.note { (left_out) " more " (what) " in report.json." } } }
+}
+
 /// The mark of a verdict, so that colour is never alone.
 pub(super) const fn mark(verdict: Verdict) -> &'static str {
     match verdict {

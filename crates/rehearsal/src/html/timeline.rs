@@ -10,7 +10,10 @@ use super::{
     text::{Unit, number},
     view::{Case, View},
 };
-use crate::report::{TimelinePoint, ratio};
+use crate::{
+    gates::objective::{P99_MS, PROFILE_OCCUPANCY, QUEUE_AGE_MS},
+    report::{TimelinePoint, ratio},
+};
 
 const WIDTH: f64 = 1_120.0;
 const LEFT: f64 = 64.0;
@@ -31,7 +34,7 @@ struct Strip {
     worst: fn(f64, f64) -> f64,
     unit: Unit,
     scale: Scale,
-    gate: Option<&'static str>,
+    bound: Option<f64>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -53,7 +56,7 @@ const STRIPS: [Strip; 6] = [
         worst: f64::max,
         unit: Unit::Ms,
         scale: Scale::Powers,
-        gate: Some("queue_age_p99"),
+        bound: Some(QUEUE_AGE_MS),
     },
     Strip {
         name: "Endpoint occupancy",
@@ -61,7 +64,7 @@ const STRIPS: [Strip; 6] = [
         worst: f64::max,
         unit: Unit::Ratio,
         scale: Scale::Share,
-        gate: None,
+        bound: None,
     },
     Strip {
         name: "Profile occupancy",
@@ -69,7 +72,7 @@ const STRIPS: [Strip; 6] = [
         worst: f64::max,
         unit: Unit::Ratio,
         scale: Scale::Share,
-        gate: Some("profile_occupancy"),
+        bound: Some(PROFILE_OCCUPANCY),
     },
     Strip {
         name: "p99 latency of each second",
@@ -77,7 +80,7 @@ const STRIPS: [Strip; 6] = [
         worst: f64::max,
         unit: Unit::Ms,
         scale: Scale::Free,
-        gate: Some("p99"),
+        bound: Some(P99_MS),
     },
     Strip {
         name: "Goodput: correct within the objective, of those whose caller stayed",
@@ -88,7 +91,7 @@ const STRIPS: [Strip; 6] = [
         worst: f64::min,
         unit: Unit::Ratio,
         scale: Scale::Near,
-        gate: None,
+        bound: None,
     },
     Strip {
         name: "Profile calls per second",
@@ -96,7 +99,7 @@ const STRIPS: [Strip; 6] = [
         worst: f64::max,
         unit: Unit::Number,
         scale: Scale::Free,
-        gate: None,
+        bound: None,
     },
 ];
 
@@ -221,7 +224,7 @@ fn draw_strip(
             })
         })
         .collect();
-    let bound = strip.gate.and_then(|gate| view.bound(gate));
+    let bound = strip.bound;
     let most =
         lines.iter().flat_map(|(_, points)| points).map(|(_, value)| *value).chain(bound).fold(0.0, f64::max);
     let least = lines.iter().flat_map(|(_, points)| points).map(|(_, value)| *value).fold(1.0, f64::min);
@@ -290,4 +293,45 @@ fn recoveries(sheet: &Sheet<'_>, view: &View<'_>, stretches: &[Stretch<'_>], who
         sheet.dot((x, top), 4.0, view.ink(policy))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::State;
+
+    fn state(ages: &[Option<f64>]) -> State {
+        let point = |(second, age): (usize, &Option<f64>)| TimelinePoint {
+            at_s: 10.0 + second as f64,
+            queue_age_ms: *age,
+            ..TimelinePoint::default()
+        };
+        State { timeline: ages.iter().enumerate().map(point).collect(), ..State::default() }
+    }
+
+    fn lines(ages: &[Option<f64>], step: usize) -> Vec<Vec<(f64, f64)>> {
+        segments(&Case { policy: 0, state: &state(ages) }, 100.0, &STRIPS[0], step)
+    }
+
+    #[test]
+    fn a_line_is_broken_where_nothing_was_measured() {
+        let found = lines(&[Some(1.0), Some(2.0), None, Some(f64::NAN), Some(3.0)], 1);
+        assert_eq!(found, [vec![(100.5, 1.0), (101.5, 2.0)], vec![(104.5, 3.0)]]);
+        assert!(lines(&[None, None], 1).is_empty());
+    }
+
+    #[test]
+    fn a_long_run_is_thinned_and_no_spike_is_lost() {
+        let mut ages = vec![Some(1.0); 5_000];
+        ages[3_333] = Some(900.0);
+        let long = state(&ages);
+        let cases = [Case { policy: 0, state: &long }];
+        let stretch = Stretch { name: "peak", from_s: 0.0, until_s: 5_000.0, cases: &cases };
+        let step = step(&[stretch]);
+        let found = lines(&ages, step);
+        assert!(found[0].len() <= POINTS_MAX, "{} points", found[0].len());
+        assert!(found[0].iter().any(|(_, age)| *age == 900.0));
+        // Of goodput the worst is the least.
+        assert_eq!((STRIPS[4].worst)(0.4, 0.9), 0.4);
+    }
 }

@@ -53,8 +53,8 @@ pub(super) struct Figure {
     pub(super) name: &'static str,
     pub(super) unit: Unit,
     pub(super) value: fn(&State) -> Option<f64>,
-    /// The gate whose bound it has.
-    gate: Option<&'static str>,
+    /// The gates whose bound it has, by their names in a comparison and in a rollout; none when it has none.
+    gates: [&'static str; 2],
     /// Where that bound holds.
     place: Place,
 }
@@ -68,36 +68,46 @@ enum Place {
 }
 
 const fn figure(name: &'static str, unit: Unit, value: fn(&State) -> Option<f64>) -> Figure {
-    Figure { name, unit, value, gate: None, place: Place::Anywhere }
+    Figure { name, unit, value, gates: ["", ""], place: Place::Anywhere }
 }
 
 /// What is compared, in the order in which it is read.
 pub(super) static FIGURES: [Figure; 14] = [
     figure("p50 latency", Unit::Ms, |state| state.latency_ms.p50),
-    figure("p99 latency", Unit::Ms, |state| state.latency_ms.p99).bound_by("p99"),
+    figure("p99 latency", Unit::Ms, |state| state.latency_ms.p99).bound_by(["p99", "p99_max_ms"]),
     figure("p99.9 latency", Unit::Ms, |state| state.latency_ms.p999),
-    figure("core goodput", Unit::Ratio, |state| state.core_goodput_ratio).bound_by("goodput").only_in("peak"),
-    figure("rejected", Unit::Ratio, |state| state.rejection_ratio),
-    figure("omission", Unit::Ratio, |state| state.omission_ratio).bound_by("omission").only_in("peak"),
-    figure("late work", Unit::Ratio, |state| state.late_work.ratio).bound_by("late_work").not_in("recovery"),
+    figure("core goodput", Unit::Ratio, |state| state.core_goodput_ratio)
+        .bound_by(["goodput", "goodput_min_ratio"])
+        .only_in("peak"),
+    figure("rejected", Unit::Ratio, |state| state.rejection_ratio).bound_by(["", "rejection_max_ratio"]),
+    figure("omission", Unit::Ratio, |state| state.omission_ratio)
+        .bound_by(["omission", "omission_max_ratio"])
+        .only_in("peak"),
+    figure("late work", Unit::Ratio, |state| state.late_work.ratio)
+        .bound_by(["late_work", "late_work_max_ratio"])
+        .not_in("recovery"),
     figure("late operations at once", Unit::Number, |state| state.late_work.concurrent),
-    figure("endpoint occupancy", Unit::Ratio, |state| state.occupancy_ratio.endpoint),
+    figure("endpoint occupancy", Unit::Ratio, |state| state.occupancy_ratio.endpoint)
+        .bound_by(["", "endpoint_occupancy_max_ratio"]),
     figure("profile occupancy", Unit::Ratio, |state| state.occupancy_ratio.profile)
-        .bound_by("profile_occupancy")
+        .bound_by(["profile_occupancy", "profile_occupancy_max_ratio"])
         .not_in("recovery"),
     figure("queue age p99", Unit::Ms, |state| state.queue_age_ms.p99)
-        .bound_by("queue_age_p99")
+        .bound_by(["queue_age_p99", "queue_age_p99_max_ms"])
         .not_in("recovery"),
     figure("profile calls per operation", Unit::Number, |state| state.profile_calls_per_operation),
     figure("callers that left", Unit::Ratio, |state| state.departure_ratio),
-    figure("recovery", Unit::Seconds, |state| state.recovery_s.or(state.recovery_at_least_s))
-        .bound_by("recovery")
+    figure(RECOVERY, Unit::Seconds, |state| state.recovery_s.or(state.recovery_at_least_s))
+        .bound_by(["recovery", "recovery_max_s"])
         .only_in("recovery"),
 ];
 
+/// The figure that may be known only from below.
+const RECOVERY: &str = "recovery";
+
 impl Figure {
-    const fn bound_by(self, gate: &'static str) -> Self {
-        Self { gate: Some(gate), ..self }
+    const fn bound_by(self, gates: [&'static str; 2]) -> Self {
+        Self { gates, ..self }
     }
 
     const fn only_in(self, state: &'static str) -> Self {
@@ -113,63 +123,62 @@ impl Figure {
         (self.value)(state).filter(|value| value.is_finite())
     }
 
-    /// What was observed, in words; a recovery may be known only from below.
+    /// What was observed, in words.
     pub(super) fn words(&self, state: &State) -> Option<String> {
-        if self.is_recovery() { text::recovery(state) } else { self.unit.write(self.of(state)) }
+        if self.name == RECOVERY { text::recovery(state) } else { self.unit.write(self.of(state)) }
     }
 
-    fn is_recovery(&self) -> bool {
-        self.gate == Some("recovery")
-    }
-
-    /// The gate that bounds it in `state`: that state's own, else the one for all states.
-    fn gate_in<'g>(&self, gates: &'g [Gate], state: &str) -> Option<&'g Gate> {
-        let name = self.gate.filter(|_| match self.place {
+    /// The gate that bounds it for a policy in a state: that state's own, else the one for all states.
+    fn gate<'g>(&self, gates: &'g [Gate], state: &State) -> Option<&'g Gate> {
+        let held = match self.place {
             Place::Anywhere => true,
-            Place::In(only) => only == state,
-            Place::NotIn(exempt) => exempt != state,
-        })?;
-        let named = || gates.iter().filter(|gate| gate.name == name && gate.bound.is_finite());
-        named()
-            .find(|gate| gate.state.as_deref() == Some(state))
-            .or_else(|| named().find(|gate| gate.state.is_none()))
+            Place::In(only) => only == state.state,
+            Place::NotIn(exempt) => exempt != state.state,
+        };
+        let of_policy = |gate: &&Gate| gate.policy.as_ref().is_none_or(|policy| *policy == state.policy);
+        let named = |gate: &&Gate| self.gates.contains(&gate.name) && gate.bound.is_finite();
+        let own = || gates.iter().filter(|_| held).filter(named).filter(of_policy);
+        own()
+            .find(|gate| gate.state.as_ref() == Some(&state.state))
+            .or_else(|| own().find(|gate| gate.state.is_none()))
     }
 
-    /// Its bound in `state`.
-    pub(super) fn bound_in(&self, gates: &[Gate], state: &str) -> Option<f64> {
-        self.gate_in(gates, state).map(|gate| gate.bound)
+    /// The gate that bounds it in a group: that of the policy that was rehearsed last.
+    fn gate_of<'g>(&self, gates: &'g [Gate], group: &Group<'_>) -> Option<&'g Gate> {
+        group.cases.iter().rev().find_map(|case| self.gate(gates, case.state))
     }
 
-    /// Its bound in `state` when that is a largest value.
-    pub(super) fn most_in(&self, gates: &[Gate], state: &str) -> Option<f64> {
-        self.gate_in(gates, state).filter(|gate| gate.rule != Rule::AtLeast).map(|gate| gate.bound)
+    /// Its bound in a group, as an amount.
+    pub(super) fn bound_in(&self, gates: &[Gate], group: &Group<'_>) -> Option<f64> {
+        self.gate_of(gates, group).map(|gate| gate.bound)
+    }
+
+    /// Its bound in a group when that is a largest value.
+    pub(super) fn most_in(&self, gates: &[Gate], group: &Group<'_>) -> Option<f64> {
+        self.gate_of(gates, group).filter(|gate| gate.rule != Rule::AtLeast).map(|gate| gate.bound)
     }
 
     /// Its bound in words, with the states where it holds when it does not hold in all.
     pub(super) fn bound_words(&self, view: &View<'_>) -> Option<String> {
         let gates = &view.report.gates;
-        let bounds: Vec<(&str, &Gate)> = view
-            .groups
-            .iter()
-            .filter_map(|group| Some((group.name, self.gate_in(gates, group.name)?)))
-            .collect();
+        let found = view.groups.iter().filter_map(|group| Some((&group.title, self.gate_of(gates, group)?)));
+        let bounds: Vec<(&String, &Gate)> = found.collect();
         let (_, first) = bounds.first()?;
-        let sign = sign(first.rule);
-        let bound = self.unit.write(Some(first.bound))?;
+        let bound = format!("{} {}", sign(first.rule), self.unit.write(Some(first.bound))?);
         let alike = bounds.iter().all(|(_, gate)| gate.bound == first.bound && gate.rule == first.rule);
-        match bounds.as_slice() {
-            _ if !alike => Some("by state".to_owned()),
-            all if all.len() == view.groups.len() || self.is_recovery() => Some(format!("{sign} {bound}")),
-            some => {
-                let states: Vec<&str> = some.iter().map(|(state, _)| *state).collect();
-                Some(format!("{sign} {bound} ({})", states.join(", ")))
-            }
+        if !alike {
+            return Some("by state".to_owned());
         }
+        if bounds.len() == view.groups.len() || self.name == RECOVERY {
+            return Some(bound);
+        }
+        let states: Vec<&str> = bounds.iter().map(|(state, _)| state.as_str()).collect();
+        Some(format!("{bound} ({})", states.join(", ")))
     }
 
-    /// Whether what was observed misses the bound that holds there.
+    /// Whether what was observed misses the bound that holds for that policy there.
     pub(super) fn misses(&self, gates: &[Gate], state: &State) -> bool {
-        self.gate_in(gates, &state.state).zip(self.of(state)).is_some_and(|(gate, value)| match gate.rule {
+        self.gate(gates, state).zip(self.of(state)).is_some_and(|(gate, value)| match gate.rule {
             Rule::AtMost => value > gate.bound,
             Rule::Below => value >= gate.bound,
             Rule::AtLeast => value < gate.bound,
@@ -243,18 +252,58 @@ impl<'a> View<'a> {
         if self.policies.len() > POLICIES_TOLD_APART { "The first and the last policy." } else { "" }
     }
 
-    /// The bound of the first gate of a name.
-    pub(super) fn bound(&self, gate: &str) -> Option<f64> {
-        self.report
-            .gates
-            .iter()
-            .find(|one| one.name == gate)
-            .map(|gate| gate.bound)
-            .filter(|bound| bound.is_finite())
-    }
-
     /// Whether there is a before and an after, and nothing else.
     pub(super) fn is_comparison(&self) -> bool {
         self.policies.len() == 2
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::Quantiles;
+
+    fn state(policy: &str, name: &str) -> State {
+        State {
+            policy: policy.to_owned(),
+            state: name.to_owned(),
+            latency_ms: Quantiles { n: 1, p99: Some(310.0), ..Quantiles::default() },
+            ..State::default()
+        }
+    }
+
+    #[test]
+    fn a_bound_holds_for_its_own_policy_and_state() {
+        let p99 = named("p99 latency").expect("a figure");
+        let gate = |bound, name: &str| Gate::at_most("p99", "ms", None, bound).during(name).of("new");
+        let gates = [gate(300.0, "peak"), gate(400.0, "slowdown")];
+        assert!(p99.misses(&gates, &state("new", "peak")));
+        assert!(!p99.misses(&gates, &state("new", "slowdown")), "another bound");
+        assert!(!p99.misses(&gates, &state("new", "recovery")), "no bound");
+        assert!(!p99.misses(&gates, &state("old", "peak")), "the bound of another policy");
+        let everywhere = [Gate::at_most("p99_max_ms", "ms", None, 300.0)];
+        assert!(p99.misses(&everywhere, &state("old", "recovery")));
+    }
+
+    #[test]
+    fn a_smallest_value_is_missed_from_below_and_only_where_it_holds() {
+        let goodput = named("core goodput").expect("a figure");
+        let gates = [Gate::at_least("goodput", "ratio", None, 0.98)];
+        let at = |name: &str, value| State { core_goodput_ratio: Some(value), ..state("new", name) };
+        assert!(goodput.misses(&gates, &at("peak", 0.97)) && !goodput.misses(&gates, &at("peak", 0.98)));
+        assert!(!goodput.misses(&gates, &at("slowdown", 0.5)));
+        assert!(!goodput.misses(&gates, &State { core_goodput_ratio: None, ..state("new", "peak") }));
+    }
+
+    #[test]
+    fn states_are_grouped_and_policies_keep_their_order() {
+        let states =
+            vec![state("b", "peak"), state("b", "slowdown"), state("a", "peak"), state("a", "recovery")];
+        let report = Report { states, ..Report::default() };
+        let run = super::super::sample::run();
+        let view = View::of(&report, &run);
+        assert_eq!(view.policies, ["b", "a"]);
+        let groups: Vec<_> = view.groups.iter().map(|group| (group.name, group.cases.len())).collect();
+        assert_eq!(groups, [("peak", 2), ("slowdown", 1), ("recovery", 1)]);
     }
 }
