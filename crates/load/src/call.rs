@@ -76,6 +76,8 @@ impl Template {
 /// A whole answer.
 pub(crate) struct Answered {
     pub(crate) home: GetHomeResponse,
+    /// Size of the message on the wire.
+    pub(crate) bytes: usize,
     /// What it says about where its time went.
     pub(crate) timing: Option<HeaderValue>,
 }
@@ -102,8 +104,9 @@ pub(crate) async fn exchange(
         return Err(Failure::MessageCount);
     }
     let message = collect(body, sender).await?;
+    let bytes = message.len();
     let home = GetHomeResponse::decode(unframe(message)?).map_err(|_| Failure::Undecodable)?;
-    Ok(Answered { home, timing: head.headers.remove(SERVER_TIMING) })
+    Ok(Answered { home, bytes, timing: head.headers.remove(SERVER_TIMING) })
 }
 
 /// Reads data and trailers; the data only counts when the status is OK.

@@ -11,8 +11,9 @@ use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::{net::TcpStream, time};
 
-/// Most connections to the target.
-pub const CONNECTIONS_MAX: usize = 4;
+/// Most connections to the target: with a thousand streams each, what a whole admission domain keeps outstanding when its
+/// callers wait for two seconds.
+pub const CONNECTIONS_MAX: usize = 16;
 /// Longest wait for a connection and its handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// First wait before another attempt to connect; doubles up to [`BACKOFF_MAX`].

@@ -124,7 +124,7 @@ impl Plan {
         );
         check(total <= DURATION_MAX, "stages: the whole run lasts at most 24 h");
         check((1..=DILATE_MAX).contains(&self.dilate), "dilate: expected 1 to 1000");
-        check((1..=CONNECTIONS_MAX).contains(&self.connections), "connections: expected 1 to 4");
+        check((1..=CONNECTIONS_MAX).contains(&self.connections), "connections: expected 1 to 16");
         check((1..=IN_FLIGHT_LIMIT).contains(&self.in_flight_max), "in_flight_max: expected 1 to 1048576");
         check(self.timeout.is_none_or(|timeout| !timeout.is_zero()), "timeout: must not be zero");
         check(!self.objective.is_zero(), "objective: must not be zero");

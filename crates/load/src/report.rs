@@ -127,6 +127,8 @@ pub struct Figures {
     pub within_objective: u64,
     /// Callers that left before the objective.
     pub departed_before_objective: u64,
+    /// Bytes of the messages of correct answers.
+    pub bytes: u64,
     /// Latency of correct answers, degraded ones included; empty outside measured stages.
     pub latency_ms: LatencyMs,
     /// Where the slowest of them spent their time.
@@ -291,6 +293,7 @@ impl Figures {
             attempts: tally.attempts,
             within_objective: tally.within_objective,
             departed_before_objective: tally.departed_before_objective,
+            bytes: tally.bytes,
             omissions: Omissions {
                 recommendations: by_cause(&tally.recommendations),
                 reputation: by_cause(&tally.reputation),
@@ -327,6 +330,7 @@ impl Figures {
         self.attempts += other.attempts;
         self.within_objective += other.within_objective;
         self.departed_before_objective += other.departed_before_objective;
+        self.bytes += other.bytes;
         self.core_mismatch += other.core_mismatch;
         self.unsent.add(&other.unsent);
         self.completed.add(&other.completed);

@@ -226,6 +226,7 @@ fn sound_answers_are_counted_and_warm_up_is_not_measured() {
     assert_eq!((total.scheduled, total.completed.ok), (80, 80));
     assert_eq!(total.latency_ms.n, 80, "20 were warm-up");
     assert_eq!(total.core_goodput_ratio, Some(1.0));
+    assert!(total.bytes >= 80 * 32, "a page is not a few bytes: {}", total.bytes);
     assert_eq!(report.stages[0].all.completed.ok, 20);
     assert_eq!(report.stages[0].all.latency_ms.n, 0);
     assert_eq!(report.generator.clock_error_ms.n, 80);

@@ -161,13 +161,15 @@ impl Sending {
             markers: None,
             finding: None,
             timing: None,
+            bytes: 0,
         };
         if departed {
             return ended;
         }
-        match result.map(|answered| (self.verify(due, &request_id, &answered.home), answered.timing)) {
-            Ok((Ok(markers), timing)) => {
-                ended.timing = timing;
+        match result.map(|answered| (self.verify(due, &request_id, &answered.home), answered)) {
+            Ok((Ok(markers), answered)) => {
+                ended.timing = answered.timing;
+                ended.bytes = answered.bytes;
                 ended.outcome = if markers.degraded() { Outcome::OkDegraded } else { Outcome::Ok };
                 ended.markers = Some(markers);
             }

@@ -45,6 +45,8 @@ pub(crate) struct Ended {
     pub(crate) finding: Option<(String, Finding)>,
     /// The `server-timing` of a correct answer.
     pub(crate) timing: Option<HeaderValue>,
+    /// The size of a correct answer's message.
+    pub(crate) bytes: usize,
 }
 
 /// Counts of one class in one stage.
@@ -59,6 +61,8 @@ pub(crate) struct ClassTally {
     pub(crate) attempts: u64,
     pub(crate) departed_before_objective: u64,
     pub(crate) within_objective: u64,
+    /// Of the messages of correct answers.
+    pub(crate) bytes: u64,
     pub(crate) core_mismatch: u64,
     pub(crate) failures: BTreeMap<Failure, u64>,
     /// By marker number.
@@ -90,6 +94,7 @@ impl ClassTally {
         self.attempts += other.attempts;
         self.departed_before_objective += other.departed_before_objective;
         self.within_objective += other.within_objective;
+        self.bytes += other.bytes;
         self.core_mismatch += other.core_mismatch;
         add(&mut self.completed, &other.completed);
         add(&mut self.recommendations, &other.recommendations);
@@ -118,6 +123,7 @@ impl ClassTally {
         }
         if ended.outcome.is_success() {
             self.within_objective += u64::from(ended.latency <= objective);
+            self.bytes += ended.bytes as u64;
             if measured {
                 self.latency.get_or_insert_default().record(ended.latency);
                 if ended.latency.get() >= objective.get() / SLOW_FROM {

@@ -26,6 +26,7 @@ fn ended(place: Place, outcome: Outcome, millis: u64) -> Ended {
         markers,
         finding: None,
         timing: None,
+        bytes: 0,
     }
 }
 

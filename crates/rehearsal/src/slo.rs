@@ -19,7 +19,7 @@ use std::{
 
 use base::{Clock, Nanos, Origin, WallClock, clock::MonotonicClock, clock::SystemWallClock};
 use load::{Plan, Rate, StagePlan};
-use model::Scale;
+use model::{Scale, policy::ServiceName};
 
 use crate::{
     gates::evidence::MEMORY_MAX_MIB,
@@ -267,9 +267,27 @@ fn base_plan(options: &SloOptions, documents: &Documents) -> Plan {
         origin: Origin::Customer,
         id_prefix: "slo".to_owned(),
         in_flight_max: IN_FLIGHT_MAX,
-        connections: load::CONNECTIONS_MAX,
+        connections: connections(options, documents),
         ..plan
     }
+}
+
+/// As many connections as the streams of all callers that home-api may keep waiting need: with fewer, they would wait in
+/// the generator, where nobody measures their queue.
+fn connections(options: &SloOptions, documents: &Documents) -> usize {
+    let workload = &documents.workload;
+    let offered = match options.rate {
+        Rate::Scale(scale) => workload.at_scale(scale),
+        Rate::PerSecond(rate) => workload.at_rate(rate),
+    };
+    let needed = documents.sides.iter().map(|side| {
+        let waiting_max = side.policy.service(ServiceName::HomeApi).timeout_max;
+        let outstanding = offered.requests_per_s * waiting_max.as_secs_f64();
+        (outstanding / f64::from(side.policy.limits.streams_max)).ceil()
+    });
+    // A float-to-integer cast saturates.
+    let needed = needed.fold(0.0, f64::max) as usize;
+    (needed + 1).min(load::CONNECTIONS_MAX)
 }
 
 fn suite_options(options: &SloOptions, policy: PathBuf, directory: &str, seed: u64) -> SuiteOptions {
@@ -289,5 +307,39 @@ fn suite_options(options: &SloOptions, policy: PathBuf, directory: &str, seed: u
         fresh_ledger: true,
         log_filter: options.log_filter.clone(),
         ..SuiteOptions::new(state_dir.join(directory))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn planned(preset: Preset) -> (Plan, Plan) {
+        let options = SloOptions::new(preset, "out");
+        let documents = Documents::read(&options).expect("the shipped ones are valid");
+        (plan(&options, &documents, 2), mechanism_plan(&options, &documents))
+    }
+
+    #[test]
+    fn every_plan_is_possible_and_runs_differ_by_their_seed_alone() {
+        for preset in
+            [Preset::quick(), Preset::domain(), Preset::full(), Preset::sized(Rate::PerSecond(40.0))]
+        {
+            let (policy, alone) = planned(preset);
+            policy.check().expect("possible");
+            alone.check().expect("possible");
+            assert_eq!((policy.seed, alone.seed), (3, 1));
+            assert_eq!(
+                (&policy.id_prefix, policy.timeout, policy.origin),
+                (&alone.id_prefix, None, Origin::Customer)
+            );
+        }
+    }
+
+    #[test]
+    fn there_is_a_stream_for_everybody_whom_the_old_policy_keeps_waiting() {
+        assert_eq!(planned(Preset::quick()).0.connections, 2);
+        let streams = planned(Preset::domain()).0.connections * 1_024;
+        assert!(streams as f64 > 18_400.0 / 3.0 * 2.0, "{streams}");
     }
 }

@@ -134,6 +134,7 @@ fn mechanisms(report: &Report) -> Option<Gate> {
     let gate = Gate::at_least("mechanisms_shown", "mechanisms", Some(shown.into()), count.into());
     (count > 0).then(|| {
         Gate { verdict, action: Action::Hold, ..gate }
+            .during("peak")
             .saying("how many show their effect when they are alone")
     })
 }

@@ -221,6 +221,10 @@ fn what_was_not_measured_never_passes() {
     }
     let few = doctored(|report| peak_after(report).latency_ms = Quantiles { n: 99, ..Quantiles::default() });
     assert_eq!(verdict_of(&few, "samples"), Verdict::Inconclusive, "no 99th percentile of 99");
+    let none = |at: usize| doctored(|report| report.states[at].latency_ms = Quantiles::default());
+    assert_eq!(verdict_of(&none(0), "samples"), Verdict::Inconclusive, "the peak before is compared with");
+    assert_eq!(verdict_of(&none(1), "samples"), Verdict::Pass, "it answers nobody in a slowdown: a finding");
+    assert_eq!(verdict_of(&none(4), "samples"), Verdict::Inconclusive);
     let permits = doctored(|report| report.policies[1].after_run.permits_held = None);
     assert_eq!(verdict_of(&permits, "permits_held"), Verdict::Inconclusive);
 }

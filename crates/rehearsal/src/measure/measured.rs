@@ -277,3 +277,103 @@ impl From<load::SlowMs> for Slow {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use load::report::Figures;
+
+    use super::*;
+    use crate::{measure::sampler::Sample, scrape::Scrape};
+
+    fn sample(at_s: u64, held: f64, profile_calls: Option<u64>) -> Option<Sample> {
+        let text = format!(
+            "mercury_home_permit_seconds_total{{gate=\"endpoint\"}} {held}\nmercury_home_slots{{gate=\"endpoint\"}} 10\n"
+        );
+        let home = super::super::reading::Reading::of(&Scrape::new(text));
+        Some(Sample { at: Nanos::from_secs(at_s), home, profile_calls })
+    }
+
+    fn second(at_s: u64, offered: u64, good: u32) -> TimelineSecond {
+        TimelineSecond {
+            at_s,
+            offered,
+            ok: good,
+            ok_degraded: 0,
+            failed: 0,
+            departed: 3,
+            good,
+            departed_before_objective: 2,
+            p50_ms: Some(80.0),
+            p99_ms: Some(200.0),
+            omitted: BTreeMap::from([("omitted_timeout", 1)]),
+        }
+    }
+
+    #[test]
+    fn a_second_has_both_accounts_and_what_was_not_read_is_null() {
+        // Twice as slow as declared: a second of the model is two of the wall.
+        let samples = Samples {
+            seconds: vec![
+                sample(0, 0.0, Some(0)),
+                sample(2, 10.0, Some(100)),
+                None,
+                sample(6, 30.0, Some(200)),
+                sample(8, 40.0, None),
+            ],
+            resident: Vec::new(),
+        };
+        let seconds: Vec<TimelineSecond> = (0..3).map(|at| second(at, 50, 40)).collect();
+        let points = timeline(&seconds, &samples, 0.0, 4.0, 2.0);
+        let read: Vec<_> =
+            points.iter().map(|point| (point.occupancy_endpoint, point.profile_calls_per_s)).collect();
+        assert_eq!(read, [(Some(0.5), Some(100.0)), (None, None), (None, None), (Some(0.5), None)]);
+        assert_eq!((points[0].offered, points[0].good, points[0].departed), (50, 40, 2));
+        assert_eq!(points[0].omitted["omitted_timeout"], 1);
+        assert_eq!((points[3].offered, points[3].p99_ms, points[3].at_s), (0, None, 3.0), "nobody arrived");
+        assert_eq!(timeline(&seconds, &samples, 0.5, 2.0, 2.0).len(), 1, "whole seconds of the state alone");
+        assert!(timeline(&seconds, &samples, 0.0, 0.5, 2.0).is_empty());
+    }
+
+    fn measured(millis: u64, wall_s: f64, cpu_ms: Option<u64>) -> Measured {
+        let mut all = Figures { scheduled: 100, ..Figures::default() };
+        all.completed.total = 100;
+        all.completed.ok = 100;
+        all.within_objective = if millis <= 300 { 100 } else { 0 };
+        (0..100).for_each(|_| all.latencies.record(Nanos::from_millis(millis)));
+        // Merging makes everything that follows from the counts.
+        let all = all.merged(&Figures::default());
+        let stage =
+            Stage { name: "peak".to_owned(), measured: true, duration_s: 2.0, all, classes: BTreeMap::new() };
+        Measured {
+            stage,
+            declared: Some([72, 23, 5]),
+            starts_s: 3.0,
+            dilate: 1.0,
+            wall_s,
+            late: Late::default(),
+            window: Window::default(),
+            stops: None,
+            calls: BTreeMap::from([("pricing".to_owned(), Some(90.0)), ("profile".to_owned(), None)]),
+            home_cpu: cpu_ms.map(Nanos::from_millis),
+            services_cpu: None,
+            resident_peak: Some(10 << 20),
+            timeline: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn two_runs_are_all_their_observations_and_what_one_does_not_know_is_not_known() {
+        let state = measured(80, 2.0, Some(100)).with(&measured(500, 2.0, Some(300))).state("policy");
+        assert_eq!((state.arrivals.scheduled, state.arrivals.declared), (200, Some(200)));
+        assert_eq!((state.duration_s, state.starts_s), (4.0, 3.0));
+        assert_eq!(state.beyond_objective_ratio, Some(0.5));
+        assert!(state.latency_ms.p99.expect("observed") >= 500.0, "no mean of 80 and 500");
+        assert_eq!(state.histogram.iter().map(|bucket| bucket.count).sum::<u64>(), 200);
+        assert_eq!(state.cpu_ms_per_core_response, Some(2.0));
+        assert_eq!(state.memory_peak_mib, Some(10.0));
+        assert_eq!(state.dependency_calls_per_operation["pricing"], Some(0.9));
+        assert_eq!(state.dependency_calls_per_operation["profile"], None);
+        let half = measured(80, 2.0, Some(100)).with(&measured(80, 2.0, None)).state("policy");
+        assert_eq!(half.cpu_ms_per_core_response, None);
+    }
+}

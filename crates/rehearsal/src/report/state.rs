@@ -76,6 +76,8 @@ pub struct State {
     pub cpu_ms_per_core_response: Option<f64>,
     /// CPU of all eight services per correct answer; wall time.
     pub suite_cpu_ms_per_core_response: Option<f64>,
+    /// Bytes of a correct answer's message.
+    pub bytes_per_core_response: Option<f64>,
     /// Most resident memory of home-api that was seen.
     pub memory_peak_mib: Option<f64>,
     /// The same figures by class.
@@ -301,6 +303,7 @@ impl State {
             ]),
             departure_ratio: per_offered(completed.departed),
             attempts_per_operation: ratio(all.attempts as f64, completed.total as f64),
+            bytes_per_core_response: ratio(all.bytes as f64, completed.correct() as f64),
             classes: stage
                 .classes
                 .iter()

@@ -232,3 +232,33 @@ fn tolerance(report: &Report) -> String {
     );
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_several_recoveries_the_slowest_counts_and_an_unknown_one_spoils_all() {
+        let took = |s: f64| Recovery { s: Some(s), at_least_s: None };
+        let at_least = |s: f64| Recovery { s: None, at_least_s: Some(s) };
+        assert_eq!(slowest(&[took(3.0), took(5.0), took(4.0)]), took(5.0));
+        assert_eq!(slowest(&[took(3.0), at_least(30.0)]), at_least(30.0));
+        assert_eq!(slowest(&[took(40.0), at_least(30.0)]), at_least(40.0), "of which one was not over");
+        assert_eq!(slowest(&[took(3.0), Recovery::default()]), Recovery::default());
+        assert_eq!(slowest(&[]), Recovery::default());
+    }
+
+    #[test]
+    fn what_is_left_behind_is_the_most_of_all_runs_and_effects_add_up() {
+        let run = |permits: Option<f64>, replayed: f64, stopped: Option<&str>| AfterRun {
+            permits_held: permits,
+            effects_replayed: Some(replayed),
+            stopped: stopped.map(str::to_owned),
+            ..AfterRun::default()
+        };
+        let both = worst(run(Some(0.0), 3.0, None), run(Some(2.0), 4.0, Some("memory")));
+        assert_eq!((both.permits_held, both.effects_replayed), (Some(2.0), Some(7.0)));
+        assert_eq!(both.stopped.as_deref(), Some("memory"));
+        assert_eq!(worst(run(None, 0.0, None), run(Some(0.0), 0.0, None)).permits_held, None);
+    }
+}

@@ -100,18 +100,10 @@ fn passed(text: &mut String, report: &Report) {
     for (verdict, title) in [(Verdict::Pass, "passed"), (Verdict::NotApplicable, "not judged")] {
         let gates = shown(Kind::Objective, verdict).chain(shown(Kind::Comparison, verdict));
         let rows: Vec<_> = gates
-            .map(|gate| {
-                vec![
-                    gate.name.to_owned(),
-                    whose(report, gate),
-                    figure(gate.observed),
-                    bound(gate),
-                    gate.detail.clone(),
-                ]
-            })
+            .map(|gate| vec![gate.name.to_owned(), whose(report, gate), figure(gate.observed), bound(gate)])
             .collect();
         if !rows.is_empty() {
-            let _ = writeln!(text, "\n{}", left_grid(&[title, "of", "observed", "bound", ""], rows));
+            let _ = writeln!(text, "\n{}", left_grid(&[title, "of", "observed", "bound"], rows));
         }
     }
     let mut names: Vec<&str> = shown(Kind::Evidence, Verdict::Pass).map(|gate| gate.name).collect();
@@ -160,7 +152,7 @@ fn bound(gate: &Gate) -> String {
 type Row = (&'static str, fn(&State) -> String);
 
 /// Figures of a state, one row each.
-const ROWS: [Row; 24] = [
+const ROWS: [Row; 25] = [
     ("offered", |state| count(state.arrivals.scheduled)),
     ("p50 ms", |state| ms(state.latency_ms.p50)),
     ("p99 ms", |state| ms(state.latency_ms.p99)),
@@ -189,6 +181,7 @@ const ROWS: [Row; 24] = [
     ("CPU/answer ms, home-api, all", |state| {
         format!("{}, {}", ms(state.cpu_ms_per_core_response), ms(state.suite_cpu_ms_per_core_response))
     }),
+    ("bytes/answer", |state| ms(state.bytes_per_core_response)),
     ("home-api MiB", |state| ms(state.memory_peak_mib)),
     ("recovery s", recovery),
 ];
@@ -299,9 +292,22 @@ fn machine(report: &Report, run: &RunInfo) -> String {
         run.rss_peaks().into_iter().map(|(name, mib)| format!("{name} {mib:.0}")).collect();
     let generator = &report.generator;
     let peak = run.runs.iter().map(|suite| suite.generator.in_flight_peak).max().unwrap_or(0);
+    let after = report.policies.iter().map(|policy| {
+        let left = &policy.after_run;
+        format!(
+            "{} {} permits, {} flights, {} exposures replayed, {} conflicting",
+            policy.name,
+            figure(left.permits_held),
+            figure(left.flights_open),
+            figure(left.effects_replayed),
+            figure(left.effects_conflicting)
+        )
+    });
+    let after: Vec<String> = after.collect();
     format!(
-        "CPU of {} cores at most: {}\nresident at most, MiB: {}\n\
+        "left behind: {}\nCPU of {} cores at most: {}\nresident at most, MiB: {}\n\
          generator: clock error p99 {} ms, emulator's timers p99 {} ms (model time, bound 3 ms) · in flight at most {}",
+        after.join(" · "),
         run.machine.cores,
         cpu.join(", "),
         rss.join(", "),
@@ -309,4 +315,69 @@ fn machine(report: &Report, run: &RunInfo) -> String {
         ms(generator.emulator_timer_ms.p99),
         count(peak as u64),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gates::{self, example};
+
+    fn judged(doctor: impl FnOnce(&mut Report)) -> Report {
+        let mut report = example::report();
+        doctor(&mut report);
+        report.gates = gates::judge(&report);
+        report.verdict = gates::verdict(&report.gates);
+        report
+    }
+
+    #[test]
+    fn the_sentence_names_each_gate_with_its_policy_and_state() {
+        assert_eq!(why(&judged(|_| ())), "");
+        let failed = judged(|report| report.states[4].latency_ms.p99 = Some(310.0));
+        assert!(why(&failed).contains("p99 (policy, slowdown)"), "{}", why(&failed));
+        let open = judged(|report| report.policies[1].generator.emulator_timer_ms.p99 = None);
+        assert_eq!(why(&open), "no verdict, open: emulator_timer (policy)");
+    }
+
+    #[test]
+    fn what_failed_comes_before_everything_that_passed() {
+        let report = judged(|report| report.states[3].late_work.ratio = Some(0.5));
+        let mut text = String::new();
+        breaches(&mut text, &report);
+        let failed = text.lines().find(|line| line.trim_start().starts_with("late_work ")).expect("listed");
+        assert!(
+            failed.contains("0.5") && failed.contains("≤ 0.02 ratio") && failed.contains("hold"),
+            "{failed}"
+        );
+        let mut rest = String::new();
+        passed(&mut rest, &report);
+        let all = text + &rest;
+        assert!(report.gates.iter().all(|gate| all.contains(gate.name)), "{all}");
+    }
+
+    #[test]
+    fn before_stands_beside_after_and_an_unfinished_recovery_is_no_number() {
+        let report = judged(|report| {
+            report.states[2].recovery_s = None;
+            report.states[2].recovery_at_least_s = Some(30.0);
+        });
+        let text = figures(&report);
+        let header = text.lines().next().expect("a header");
+        let places: Vec<_> = ["peak before", "peak after", "slowdown before", "recovery after"]
+            .map(|column| header.find(column))
+            .into_iter()
+            .collect();
+        assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{header}");
+        let recovery = text.lines().find(|line| line.contains("recovery s")).expect("a row");
+        assert!(recovery.contains("> 30") && recovery.trim_end().ends_with('3'), "{recovery}");
+    }
+
+    #[test]
+    fn numbers_have_as_many_digits_as_they_need() {
+        for (value, text) in [(0.0, "0"), (12.0, "12"), (0.0219, "0.0219"), (1_928.4, "1928"), (100.0, "100")]
+        {
+            assert_eq!(figure(Some(value)), text);
+        }
+        assert_eq!(figure(None), NOT_MEASURED);
+    }
 }
