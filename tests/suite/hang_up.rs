@@ -12,7 +12,7 @@ use crate::harness::{
 };
 
 const CALLERS: usize = 1_000;
-const AT_ONCE: usize = 8;
+const AT_ONCE: usize = 4;
 const PATIENCE: Nanos = Nanos::from_millis(20);
 /// From the moment at which a caller hung up to the end of the work in the dependency.
 const STOP_P99_MAX: Nanos = Nanos::from_millis(10);

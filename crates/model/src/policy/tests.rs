@@ -62,10 +62,7 @@ fn every_fault_is_reported_at_once() {
             "[mechanisms.coalescing]\nmode = \"maybe\"\npercent = 101",
         )
         .replace("slots = 420", "slots = 339")
-        .replace(
-            "standard = { floor_percent = 50, ceiling_percent = 95, queue_max = 64 }",
-            "standard = { floor_percent = 96, ceiling_percent = 95, queue_max = 64 }",
-        )
+        .replace("enterprise = { floor_percent = 6,", "enterprise = { floor_percent = 96,")
         .replace("[branches.profile]\nworst_useful_ms = 90", "[branches.profile]\nenabled = false")
         .replace("generation = 2\n", "");
     let found = faults(&text);
@@ -77,6 +74,8 @@ fn every_fault_is_reported_at_once() {
             "objective_ms",
             "mechanisms.coalescing.mode",
             "mechanisms.coalescing.percent",
+            "admission.endpoint.classes",
+            "admission.endpoint.classes.enterprise.ceiling_percent",
             "admission.profile.limit",
             "admission.profile.classes",
             "admission.profile.classes.enterprise.ceiling_percent",

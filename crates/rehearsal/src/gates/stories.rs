@@ -294,6 +294,28 @@ fn recovery_has_a_bound_in_proportion_and_an_unfinished_one_is_open_or_beyond_it
 }
 
 #[test]
+fn a_smaller_system_is_a_smaller_sample_and_says_so() {
+    let goodput = |scale: &str, ratio: f64| {
+        let gates = doctored(|report| {
+            report.scale = Some(scale.to_owned());
+            peak_after(report).core_goodput_ratio = Some(ratio);
+        });
+        gates
+            .into_iter()
+            .find(|gate| gate.name == "goodput" && gate.policy.as_deref() == Some(AFTER))
+            .expect("there")
+    };
+    let whole = goodput("1", 0.975);
+    assert_eq!((whole.verdict, whole.bound), (Verdict::Fail, 0.98));
+    // 2,400 stayed: a standard deviation is 0.286 points.
+    let scaled = goodput("1/24", 0.975);
+    assert!((scaled.bound - 0.971_43).abs() < 1e-5, "{}", scaled.bound);
+    assert_eq!(scaled.verdict, Verdict::Pass);
+    assert!(scaled.detail.contains("3 standard deviations"), "{}", scaled.detail);
+    assert_eq!(goodput("1/24", 0.971).verdict, Verdict::Fail);
+}
+
+#[test]
 fn a_policy_before_without_the_problem_shows_no_repair() {
     let quiet = doctored(|report| peak_before(report).latency_ms.p99 = Some(390.0));
     assert_eq!(verdict_of(&quiet, "before_p99"), Verdict::Inconclusive);

@@ -218,7 +218,8 @@ fn tolerance(report: &Report) -> String {
     if report.scale.as_deref() != Some("1") {
         text.push_str(
             "Scaled: this run speaks for a system of its own size only; pools and gates are staffed by the square root, so \
-             that the occupancy before is lower than at full size and has no gate. ",
+             that the occupancy before is lower than at full size and has no gate. The bound of goodput is 98 % less three \
+             standard deviations of a sample of this size. ",
         );
     }
     if report.dilate > 1 {

@@ -18,7 +18,7 @@ pub fn render(rehearsed: &Rehearsed, out: &Path) -> String {
     breaches(&mut text, report);
     let _ = writeln!(text, "\n{}", figures(report));
     if let Some(comparison) = &report.comparison {
-        let _ = writeln!(text, "\n{}", compared(comparison));
+        let _ = writeln!(text, "\n{}", compared(report, comparison));
     }
     if !report.mechanisms.is_empty() {
         let _ = writeln!(text, "\n{}", mechanisms(&report.mechanisms));
@@ -97,7 +97,12 @@ fn passed(text: &mut String, report: &Report) {
     let shown = |kind: Kind, verdict: Verdict| {
         report.gates.iter().filter(move |gate| gate.kind == kind && gate.verdict == verdict)
     };
+    // In a comparison, what the policy before misses stands beside what the policy after keeps already.
+    let alone = report.policies.len() == 1;
     for (verdict, title) in [(Verdict::Pass, "passed"), (Verdict::NotApplicable, "not judged")] {
+        if verdict == Verdict::NotApplicable && !alone {
+            continue;
+        }
         let gates = shown(Kind::Objective, verdict).chain(shown(Kind::Comparison, verdict));
         let rows: Vec<_> = gates
             .map(|gate| vec![gate.name.to_owned(), whose(report, gate), figure(gate.observed), bound(gate)])
@@ -225,12 +230,19 @@ fn figures(report: &Report) -> String {
     grid(&header, 1, rows)
 }
 
-fn compared(comparison: &Comparison) -> String {
+fn compared(report: &Report, comparison: &Comparison) -> String {
     let fold = |value: Option<f64>, at_least: bool| {
         let sign = if at_least { "at least " } else { "" };
-        value.map_or_else(|| NOT_MEASURED.to_owned(), |value| format!("{sign}{value:.1} times"))
+        let digits = |value: f64| if value >= 100.0 { count(value as u64) } else { format!("{value:.1}") };
+        value.map_or_else(|| NOT_MEASURED.to_owned(), |value| format!("{sign}{} times", digits(value)))
     };
     let recovery = comparison.recovery_fold;
+    let after = report.policies.iter().find(|policy| policy.role == Role::After);
+    let none_after = report.states.iter().any(|state| {
+        after.is_some_and(|after| state.policy == after.name)
+            && state.state == "peak"
+            && state.late_work.ratio == Some(0.0)
+    });
     format!(
         "at peak: p50 {} → {} ms · p99 {} → {} ms, {} less · late work {} less · recovery {} faster",
         ms(comparison.p50_before_ms),
@@ -238,7 +250,7 @@ fn compared(comparison: &Comparison) -> String {
         ms(comparison.p99_before_ms),
         ms(comparison.p99_after_ms),
         percent(comparison.p99_reduction_ratio),
-        fold(comparison.late_work_fold, false),
+        fold(comparison.late_work_fold, none_after),
         fold(recovery.value, recovery.at_least),
     )
 }
