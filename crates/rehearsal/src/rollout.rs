@@ -152,10 +152,10 @@ pub async fn rollout(options: RolloutOptions) -> Result<Conclusion, RolloutError
     Ok(Conclusion { verdict: rehearsed.report.verdict, why: print::why(&rehearsed.walked.end) })
 }
 
-/// As [`rollout`], without printing the conclusion.
+/// As [`rollout()`], without printing the conclusion.
 ///
 /// # Errors
-/// As [`rollout`].
+/// As [`rollout()`].
 pub async fn rehearse(options: RolloutOptions) -> Result<Rehearsed, RolloutError> {
     let began = MonotonicClock.now();
     let started_unix_ms = SystemWallClock.unix_ms();

@@ -48,7 +48,7 @@ pub(super) trait Stage {
 /// One decision of the walk.
 #[derive(Clone, Debug)]
 pub struct Rung {
-    /// The phase; [`LEGACY`] for the run that the first is compared with.
+    /// The phase; `LEGACY` for the run that the first is compared with.
     pub phase: String,
     /// The step, which is the phase or its canary; after a reversal, what was put back.
     pub step: String,
