@@ -69,7 +69,7 @@ impl Ord for Timed {
     }
 }
 
-/// The slowest answers so far, at most [`KEPT_MAX`].
+/// The slowest answers so far, at most `KEPT_MAX`.
 #[derive(Clone, Debug, Default)]
 pub struct Slowest(BinaryHeap<Reverse<Timed>>);
 
