@@ -31,7 +31,9 @@ pub use clock::Priority;
 pub use connection::CONNECTIONS_MAX;
 pub use latency::{Latencies, LatencyMs, SCHEME as HISTOGRAM_SCHEME};
 pub use outcome::Outcome;
-pub use plan::{DILATE_MAX, DURATION_MAX, IN_FLIGHT_MAX, LoadError, Plan, Rate, STAGES_MAX, StagePlan};
+pub use plan::{
+    DILATE_MAX, DURATION_MAX, IN_FLIGHT_MAX, LoadError, Plan, RATE_PERCENT_MAX, Rate, STAGES_MAX, StagePlan,
+};
 pub use progress::Progress;
 pub use report::Report;
 pub use run::{run, run_until};

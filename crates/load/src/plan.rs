@@ -3,7 +3,10 @@
 use std::fmt;
 
 use base::{Nanos, Origin};
-use model::{Scale, workload::Workload};
+use model::{
+    Scale,
+    workload::{Arrivals, Offered, PERCENT, Piece, Workload},
+};
 
 use crate::{connection::CONNECTIONS_MAX, schedule::Course};
 
@@ -17,6 +20,8 @@ pub const DURATION_MAX: Nanos = Nanos::from_secs(24 * 3_600);
 pub const DILATE_MAX: u32 = 1_000;
 /// Most operations in flight that a plan may allow.
 const IN_FLIGHT_LIMIT: usize = 1 << 20;
+/// Highest rate of a stage, in percent of the plan's.
+pub const RATE_PERCENT_MAX: u32 = 1_000;
 /// Longest prefix, so that prefix and number fit the 64 bytes of a request id.
 const PREFIX_BYTES_MAX: usize = 40;
 
@@ -29,17 +34,24 @@ pub struct StagePlan {
     pub duration: Nanos,
     /// Whether its latencies count. Warm-up is not measured, and is balanced all the same.
     pub measured: bool,
+    /// Its rate, in percent of the plan's.
+    pub rate_percent: u32,
 }
 
 impl StagePlan {
     /// A stage that is not measured.
     pub fn warm_up(name: impl Into<String>, duration: Nanos) -> Self {
-        Self { name: name.into(), duration, measured: false }
+        Self { name: name.into(), duration, measured: false, rate_percent: PERCENT }
     }
 
     /// A measured stage.
     pub fn measured(name: impl Into<String>, duration: Nanos) -> Self {
-        Self { name: name.into(), duration, measured: true }
+        Self { name: name.into(), duration, measured: true, rate_percent: PERCENT }
+    }
+
+    /// The stage at another rate, in percent of the plan's.
+    pub fn at_percent(self, rate_percent: u32) -> Self {
+        Self { rate_percent, ..self }
     }
 }
 
@@ -122,6 +134,10 @@ impl Plan {
             self.stages.iter().all(|stage| stage.duration >= Nanos::from_millis(1)),
             "stages: each lasts at least 1 ms",
         );
+        check(
+            self.stages.iter().all(|stage| (1..=RATE_PERCENT_MAX).contains(&stage.rate_percent)),
+            "stages: the rate of each is 1 to 1000 percent of the plan's",
+        );
         check(total <= DURATION_MAX, "stages: the whole run lasts at most 24 h");
         check((1..=DILATE_MAX).contains(&self.dilate), "dilate: expected 1 to 1000");
         check((1..=CONNECTIONS_MAX).contains(&self.connections), "connections: expected 1 to 16");
@@ -137,6 +153,22 @@ impl Plan {
             check((0.001..=1e6).contains(&rate), "rate: expected 0.001 to 1000000 requests a second");
         }
         if faults.is_empty() { Ok(()) } else { Err(LoadError::Plan(faults.join("\n"))) }
+    }
+
+    /// How much of the workload is offered, at 100 percent.
+    pub(crate) fn offered(&self) -> Offered {
+        match self.rate {
+            Rate::PerSecond(rate) => self.workload.at_rate(rate),
+            Rate::Scale(scale) => self.workload.at_scale(scale),
+        }
+    }
+
+    /// The schedule, each stage at its rate.
+    pub(crate) fn arrivals(&self) -> Arrivals {
+        let course = self.course(Nanos::ZERO);
+        let stages = self.stages.iter().zip(course.ends);
+        let pieces = stages.map(|(stage, until)| Piece { until, rate_percent: stage.rate_percent });
+        self.workload.arrivals_by(self.seed, self.offered(), &pieces.collect::<Vec<_>>())
     }
 
     /// The course of the run, beginning at a wall instant.

@@ -23,23 +23,21 @@ impl Source {
     /// The plan's workload, at its rate, from its seed.
     pub(crate) fn of(plan: &Plan) -> Self {
         let workload = &plan.workload;
-        let (offered, scale) = match plan.rate {
-            Rate::PerSecond(rate) => (workload.at_rate(rate), None),
-            Rate::Scale(scale) => (workload.at_scale(scale), Some(scale.to_string())),
+        let scale = match plan.rate {
+            Rate::PerSecond(_) => None,
+            Rate::Scale(scale) => Some(scale.to_string()),
         };
         let names = Names::new();
         let retries = &workload.retries;
         Self {
-            arrivals: Box::new(
-                workload.arrivals(plan.seed, offered).map(move |arrival| names.name(&arrival)),
-            ),
+            arrivals: Box::new(plan.arrivals().map(move |arrival| names.name(&arrival))),
             retries: Retries {
                 seed: plan.seed,
                 share: retries.share,
                 attempts_max: retries.attempts_max,
                 backoff: retries.delay,
             },
-            facts: Facts { workload: workload.name.clone(), rate_per_s: offered.requests_per_s, scale },
+            facts: Facts { workload: workload.name.clone(), rate_per_s: plan.offered().requests_per_s, scale },
         }
     }
 }
@@ -47,14 +45,9 @@ impl Source {
 /// How many operations of each class the plan's workload declares for each of its stages: the schedule made again, with
 /// nobody to follow it.
 pub fn declared(plan: &Plan) -> Vec<[u64; WorkloadClass::ALL.len()]> {
-    let offered = match plan.rate {
-        Rate::PerSecond(rate) => plan.workload.at_rate(rate),
-        Rate::Scale(scale) => plan.workload.at_scale(scale),
-    };
     let course = plan.course(base::Nanos::ZERO);
     let mut counts = vec![[0; WorkloadClass::ALL.len()]; plan.stages.len()];
-    let arrivals = plan.workload.arrivals(plan.seed, offered);
-    for (stage, class) in arrivals.map_while(|arrival| Some((course.stage(arrival.at)?, arrival.class))) {
+    for (stage, class) in plan.arrivals().map_while(|arrival| Some((course.stage(arrival.at)?, arrival.class))) {
         counts[stage][class.index()] += 1;
     }
     counts
@@ -140,6 +133,10 @@ mod tests {
         };
         let expected = [of(seconds(0), seconds(2)), of(seconds(2), seconds(5))];
         assert_eq!(declared(&plan), expected);
+        plan.stages[1].rate_percent = 300;
+        let [calm, surge] = [0, 1].map(|stage| declared(&plan)[stage].iter().sum::<u64>() as f64);
+        assert!((2.4..3.6).contains(&(surge / 3.0 / (calm / 2.0))), "{calm} in 2 s and {surge} in 3 s");
+        plan.stages[1].rate_percent = 100;
         assert_eq!(declared(&Plan { dilate: 7, ..plan }), expected, "slow motion changes no count");
     }
 

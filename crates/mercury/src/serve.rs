@@ -234,7 +234,9 @@ async fn serve(args: Args, mut process: Process) -> Result<DrainReport, Exit> {
         let emulator = emulator(&args, &process)?;
         let (control, control_at) = bind(args.control).await?;
         announced["control"] = control_at.to_string().into();
-        process.open("emulator", main, emulator.facts_routes(), Limits::default())?;
+        // Otherwise the longest deadline cuts slow calls short, in a run that is slow enough.
+        let limits = Limits::default().dilated(args.dilate);
+        process.open("emulator", main, emulator.facts_routes(), limits)?;
         process.open("control", control, emulator.control_routes(), Limits::default())?;
         process.open_admin(admin, axum::Router::new());
         EMULATOR_DRAIN

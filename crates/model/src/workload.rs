@@ -5,7 +5,7 @@ pub mod arrivals;
 
 use base::{Nanos, WorkloadClass, mix};
 
-pub use self::arrivals::{Arrival, Arrivals};
+pub use self::arrivals::{Arrival, Arrivals, PERCENT, Piece};
 use crate::{
     Scale,
     draw::Share,
@@ -145,7 +145,13 @@ impl Workload {
 
     /// The schedule: a pure function of workload, seed and offer; without end, in bounded memory.
     pub fn arrivals(&self, seed: u64, offered: Offered) -> Arrivals {
-        Arrivals::new(self, seed, offered)
+        Arrivals::new(self, seed, offered, &[])
+    }
+
+    /// The same, with a rate of its own in each piece. Pieces of one rate make the schedule of [`Workload::arrivals`] at that
+    /// rate.
+    pub fn arrivals_by(&self, seed: u64, offered: Offered, pieces: &[Piece]) -> Arrivals {
+        Arrivals::new(self, seed, offered, pieces)
     }
 
     /// Share of a class.

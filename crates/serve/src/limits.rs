@@ -38,6 +38,18 @@ pub struct Limits {
     pub drain: Nanos,
 }
 
+impl Limits {
+    /// The bounds in slow motion: what a caller may ask for, and gets when it asks for nothing, is `factor` times as long.
+    /// What concerns the machine and not the model stays.
+    pub fn dilated(self, factor: u32) -> Self {
+        Self {
+            default_timeout: self.default_timeout.times(factor),
+            timeout_max: self.timeout_max.times(factor),
+            ..self
+        }
+    }
+}
+
 impl Default for Limits {
     /// Values for tests and for ports that no policy governs.
     fn default() -> Self {
@@ -58,5 +70,19 @@ impl Default for Limits {
             timeout_max: Nanos::from_secs(5),
             drain: Nanos::from_secs(10),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slow_motion_lengthens_deadlines_and_nothing_of_the_machine() {
+        let (plain, slow) = (Limits::default(), Limits::default().dilated(20));
+        assert_eq!(slow.default_timeout, plain.default_timeout.times(20));
+        assert_eq!(slow.timeout_max, plain.timeout_max.times(20));
+        assert_eq!((slow.drain, slow.write_stall_timeout), (plain.drain, plain.write_stall_timeout));
+        assert_eq!(slow.keep_alive_timeout, plain.keep_alive_timeout);
     }
 }

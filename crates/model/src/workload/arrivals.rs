@@ -2,7 +2,7 @@
 //!
 //! Events form a Poisson process whose rate follows the waves. An event is either a single request or the first of a
 //! group for the same subject, whose other members arrive within the window; they wait in a small heap, so that requests
-//! come out in order of time. Every draw is keyed by the number of its event, so the schedule is a pure function of
+//! come out in order of time. Where a piece of the schedule has a smaller rate than another, events are left out. Every draw is keyed by the number of its event, so the schedule is a pure function of
 //! workload, seed and offer.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
@@ -55,6 +55,24 @@ impl Arrival {
     }
 }
 
+/// A part of a schedule with a rate of its own. The last one goes on without end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Where it ends, since the start of the schedule.
+    pub until: Nanos,
+    /// Its rate, in percent of the one that is offered; 0 counts as 1, since a schedule without end has to go on.
+    pub rate_percent: u32,
+}
+
+impl Piece {
+    fn percent(&self) -> u32 {
+        self.rate_percent.max(1)
+    }
+}
+
+/// The rate that is offered, as the share of it that a piece has.
+pub const PERCENT: u32 = 100;
+
 /// What is drawn for an event.
 #[derive(Clone, Copy)]
 enum Purpose {
@@ -65,6 +83,7 @@ enum Purpose {
     Tenant,
     Subject,
     Member,
+    Keep,
 }
 
 /// A request that has been drawn and not yet come out. Ordered by time, then by event and member.
@@ -129,13 +148,21 @@ pub struct Arrivals {
     event: u64,
     pending: BinaryHeap<Reverse<Pending>>,
     number: u64,
+    /// Ends of the pieces, and which share of the events drawn in each takes place; none when all of them do.
+    pieces: Vec<(Nanos, f64)>,
 }
 
 impl Arrivals {
-    pub(super) fn new(workload: &Workload, seed: u64, offered: Offered) -> Self {
+    pub(super) fn new(workload: &Workload, seed: u64, offered: Offered, pieces: &[Piece]) -> Self {
+        // Drawn at the largest rate and thinned to that of each piece: what remains is a Poisson process of its rate, and
+        // groups stay whole.
+        let most = pieces.iter().map(Piece::percent).max().unwrap_or(PERCENT);
+        let even = pieces.iter().all(|piece| piece.percent() == most);
+        let kept = |piece: &Piece| (piece.until, f64::from(piece.percent()) / f64::from(most));
         let Coalescing { share, group_mean, group_max, .. } = workload.coalescing;
         let events_per_request = 1.0 - share + share / group_mean;
         let Offered { requests_per_s, key_scale } = offered;
+        let requests_per_s = requests_per_s * f64::from(most) / f64::from(PERCENT);
         let (period, duration) = (workload.waves.period.as_secs_f64(), workload.waves.duration.as_secs_f64());
         let wave = requests_per_s * workload.waves.requests_per_s / workload.region_requests_per_s;
         let calm = (requests_per_s * period - wave * duration) / (period - duration);
@@ -162,6 +189,7 @@ impl Arrivals {
             event: 0,
             pending: BinaryHeap::new(),
             number: 0,
+            pieces: if even { Vec::new() } else { pieces.iter().map(kept).collect() },
         };
         arrivals.advance();
         arrivals
@@ -210,6 +238,10 @@ impl Arrivals {
 
     /// Draws the event at `next`, puts its requests on the heap and moves on to the following event.
     fn expand(&mut self) {
+        if !self.takes_place() {
+            self.event += 1;
+            return self.advance();
+        }
         let grouped = unit(self.bits(Purpose::Kind)) < self.group_share;
         let size = if grouped { 2 + self.group_sizes.pick(self.bits(Purpose::Size)) as u32 } else { 1 };
         let class = self.classes.pick(self.bits(Purpose::Class));
@@ -230,6 +262,12 @@ impl Arrivals {
         }
         self.event += 1;
         self.advance();
+    }
+
+    fn takes_place(&self) -> bool {
+        let at = self.pieces.partition_point(|(until, _)| until.get() <= self.next);
+        let piece = self.pieces.get(at).or(self.pieces.last());
+        piece.is_none_or(|(_, kept)| unit(self.bits(Purpose::Keep)) < *kept)
     }
 
     fn patience(&self, bits: u64) -> Option<Nanos> {

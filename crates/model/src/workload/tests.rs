@@ -207,3 +207,37 @@ proptest! {
         prop_assert!(most < Some(200), "{:?}", most);
     }
 }
+
+#[test]
+fn a_piece_has_the_rate_that_it_says_and_groups_stay_whole() {
+    let workload = Workload::shipped();
+    let seconds = Nanos::from_secs;
+    let pieces = [(60, 100), (120, 300), (180, 50)]
+        .map(|(until, rate_percent)| Piece { until: seconds(until), rate_percent });
+    let arrivals: Vec<Arrival> = workload
+        .arrivals_by(3, workload.at_rate(200.0), &pieces)
+        .take_while(|arrival| arrival.at < seconds(240))
+        .collect();
+    let rate = |from: u64| {
+        let within = |arrival: &&Arrival| (seconds(from)..seconds(from + 60)).contains(&arrival.at);
+        arrivals.iter().filter(within).count() as f64 / 60.0
+    };
+    for (from, expected) in [(0, 200.0), (60, 600.0), (120, 100.0), (180, 100.0)] {
+        // Five standard deviations of a minute, and some for groups, which come together.
+        let slack = 5.0 * (expected * 2.6_f64 / 60.0).sqrt();
+        assert!((rate(from) - expected).abs() < slack, "from {from} s: {} for {expected}", rate(from));
+    }
+    let coalescible = share(&arrivals, |arrival| arrival.group.is_some());
+    assert!((coalescible - workload.coalescing.share).abs() < 0.02, "{coalescible}");
+    assert!(arrivals.is_sorted_by_key(|arrival| (arrival.at, arrival.number)));
+}
+
+#[test]
+fn pieces_of_one_rate_are_the_plain_schedule_at_that_rate() {
+    let workload = Workload::shipped();
+    let pieces = [10, 20].map(|until| Piece { until: Nanos::from_secs(until), rate_percent: 150 });
+    let pieced = workload.arrivals_by(3, workload.at_rate(200.0), &pieces).take(5_000);
+    assert!(pieced.eq(workload.arrivals(3, workload.at_rate(300.0)).take(5_000)));
+    let silent = [Piece { until: Nanos::from_secs(1), rate_percent: 0 }];
+    assert_eq!(workload.arrivals_by(3, workload.at_rate(200.0), &silent).take(3).count(), 3, "it goes on");
+}

@@ -1,6 +1,7 @@
 //! Bars: wholes and their parts, one bar a state and policy: what was omitted and why, and where the time of a slow answer
 //! went.
 
+use load::table::count;
 use maud::{Markup, html};
 
 use super::{
@@ -135,6 +136,7 @@ pub(super) fn slow(view: &View<'_>) -> Markup {
     }
 }
 
+/// The part of a cause by its place in the alphabet. The first, a page that had no time left, is the most innocent one.
 fn cause_part(at: usize) -> Part {
     const ORDER: [usize; 6] = [2, 1, 3, 4, 0, 5];
     PARTS[ORDER[at % ORDER.len()]]
@@ -167,7 +169,9 @@ fn draw_all(bars: &Bars, nothing: &str) -> Markup {
     let height = HEAD + bars.bars.len() as f64 * ROW + groups.saturating_sub(1) as f64 * GAP + FOOT;
     html! {
         div.wide.bars {
-            (plot::figure(bars.title, html! {}, &bars.legend, (WIDTH as i32, height as i32), |sheet| draw(sheet, bars, height)))
+            (plot::figure(bars.title, html! {}, &bars.legend, (WIDTH as i32, height as i32), |sheet| {
+                draw(sheet, bars, height)
+            }))
         }
     }
 }
@@ -236,7 +240,8 @@ fn label_bar(sheet: &Sheet<'_>, bar: &Bar, y: f64, bars: &Bars, place: impl Fn(f
     for (part, value) in parts {
         let (from, until) = (place(sum), place(sum + value));
         sum += value;
-        let words = if bars.unit == Unit::Ratio { number(value * 100.0) } else { format!("{value:.0}") };
+        let words =
+            if bars.unit == Unit::Ratio { number(value * 100.0) } else { count(value.round() as u64) };
         if let Some(x) = room(from, until, 8.0 * words.chars().count() as f64, bound) {
             sheet.label(&words, (x, middle), Anchor::Middle, part.on)?;
         }

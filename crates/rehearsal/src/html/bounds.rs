@@ -20,8 +20,10 @@ const COLUMNS: [f64; 3] = [856.0, 936.0, 1_030.0];
 const ROW: f64 = 24.0;
 const HEAD: f64 = 44.0;
 const FOOT: f64 = 44.0;
-/// Shares of a bound from and to which the axis goes; what is beyond lies on its end.
-const SHARES: (f64, f64) = (0.01, 100.0);
+/// The smallest share of a bound that is told apart; what is below lies on it.
+const SHARE_MIN: f64 = 0.01;
+/// Powers of ten above the bound: at least, and at most.
+const POWERS: (i32, i32) = (1, 4);
 /// Most rows.
 const ROWS_MAX: usize = 40;
 
@@ -46,7 +48,7 @@ pub(super) fn plot(view: &View<'_>) -> Markup {
             div.wide {
                 (plot::figure(
                     "Every figure with a largest value, as a share of it",
-                    html! { "Every figure with a largest value, as a share of it, before and after. Powers of ten." },
+                    html! { "Every figure with a largest value, as a share of it. Powers of ten." },
                     &view.legend(),
                     (WIDTH as i32, height as i32),
                     |sheet| draw(sheet, view, &rows),
@@ -70,11 +72,16 @@ fn rows<'a>(view: &'a View<'a>) -> Vec<Row<'a>> {
 
 fn draw(sheet: &Sheet<'_>, view: &View<'_>, rows: &[Row<'_>]) -> Drawn {
     let bottom = HEAD + rows.len() as f64 * ROW;
-    let x = Axis::log(SHARES.0, SHARES.1);
+    let shares = rows.iter().flat_map(|row| {
+        row.cases.iter().filter_map(move |case| Some(row.figure.of(case.state)? / row.bound))
+    });
+    let powers = (shares.fold(1.0, f64::max).log10().ceil() as i32).clamp(POWERS.0, POWERS.1);
+    let x = Axis::log(SHARE_MIN, 10f64.powi(powers));
     let plane = sheet.plane((LEFT, HEAD), (RIGHT, bottom), x, Axis::linear(0.0, 1.0));
     let (line, _) = plane.pixel((1.0, 0.0));
     sheet.block((line, HEAD), (RIGHT, bottom), PANEL)?;
-    plane.x_ticks(&[0.01, 0.1, 1.0, 10.0, 100.0], |share| match share {
+    let ticks: Vec<f64> = (-2..=powers).map(|power| 10f64.powi(power)).collect();
+    plane.x_ticks(&ticks, |share| match share {
         share if share > 0.99 && share < 1.01 => "bound".to_owned(),
         share if share < 1.0 => format!("{} %", number(share * 100.0)),
         share => format!("{} ×", number(share)),

@@ -4,7 +4,7 @@
 use maud::{Markup, html};
 
 use super::{
-    text::{NOT_MEASURED, Unit, badge, clip, mark, name, number, spaced},
+    text::{NOT_MEASURED, Unit, badge, clip, cut, mark, name, number, spaced},
     view::{Case, Figure, Group, View, named},
 };
 use crate::{gates::Gate, verdict::Verdict};
@@ -18,6 +18,8 @@ const CARDS: [(&str, &str); 6] = [
     ("omission", "slowdown"),
     ("recovery", "recovery"),
 ];
+/// Most bytes of the text on tolerance.
+const TOLERANCE_BYTES_MAX: usize = 2_500;
 /// Most gates named in the sentence under the verdict.
 const NAMED_MAX: usize = 6;
 
@@ -34,7 +36,7 @@ pub(super) fn head(view: &View<'_>) -> Markup {
             }
             (cards(view))
             (facts(view))
-            @if !report.tolerance.is_empty() { p.tolerance { strong { "Tolerance. " } (clip(&report.tolerance)) } }
+            @if !report.tolerance.is_empty() { p.tolerance { strong { "Tolerance. " } (cut(&report.tolerance, TOLERANCE_BYTES_MAX)) } }
         }
     }
 }
@@ -159,22 +161,32 @@ fn facts(view: &View<'_>) -> Markup {
         0 | 1 => String::new(),
         runs => format!(" to {} ({runs} runs, merged)", report.seed.saturating_add(u64::from(runs) - 1)),
     };
+    let revision = run.git_revision.as_deref().map_or_else(|| "unknown".to_owned(), name);
+    let kept_time = if report.generator.valid { Verdict::Pass } else { Verdict::Inconclusive };
     html! {
         dl.facts {
             div { dt { "Seed" } dd { (report.seed) (runs) } }
             div { dt { "Size" } dd { (scale) (number(report.rate_per_s)) " requests/s" (slow) } }
             @if !report.workload.is_empty() { div { dt { "Workload" } dd { (name(&report.workload)) } } }
-            @if !report.scenario.name.is_empty() { div { dt { "Scenario" } dd { (name(&report.scenario.name)) " v" (report.scenario.version) " " code { (name(&report.scenario.digest)) } } } }
+            @if !report.scenario.name.is_empty() {
+                div {
+                    dt { "Scenario" }
+                    dd {
+                        (name(&report.scenario.name)) " v" (report.scenario.version) " "
+                        code { (name(&report.scenario.digest)) }
+                    }
+                }
+            }
             @for policy in report.policies.iter().take(super::view::POLICIES_MAX) {
                 div {
                     dt { "Policy" }
                     dd { (name(&policy.name)) " · generation " (policy.generation) " " code { (name(&policy.digest)) } }
                 }
             }
-            div { dt { "Revision" } dd { code { (run.git_revision.as_deref().map_or("unknown".to_owned(), name)) } " · version " (run.version) } }
+            div { dt { "Revision" } dd { code { (revision) } " · version " (run.version) } }
             div { dt { "Machine" } dd { (clip(&machine.join(" · "))) } }
             div { dt { "Began" } dd { (utc(run.started_unix_ms)) " · took " (Unit::Seconds.words(Some(run.wall_s))) } }
-            div { dt { "Generator" } dd { (badge(if report.generator.valid { Verdict::Pass } else { Verdict::Inconclusive })) } }
+            div { dt { "Generator" } dd { (badge(kept_time)) } }
         }
     }
 }

@@ -8,9 +8,12 @@ use super::{
     ink::{BOUND, MUTED},
     plot::{self, Anchor, Axis, Drawn, Sheet},
     text::{Unit, number},
-    view::{Group, View},
+    view::{Case, Group, View},
 };
-use crate::{gates::objective::P99_MS, report::State};
+use crate::{
+    gates::objective::P99_MS,
+    report::{Bucket, State},
+};
 
 const SIZE: (i32, i32) = (548, 320);
 /// Corners of the plane.
@@ -28,7 +31,10 @@ pub(super) fn plots(view: &View<'_>) -> Markup {
     html! {
         section {
             h2 { "Latency of correct answers" }
-            p { "The share of correct answers, degraded ones included, that took longer than a given time. Rings mark p50, p99 and p99.9." }
+            p {
+                "The share of correct answers, degraded ones included, that took longer than a given time. Rings mark p50, "
+                "p99 and p99.9."
+            }
             @if drawn.is_empty() {
                 p.none { "No distribution was measured." }
             } @else {
@@ -51,11 +57,10 @@ fn one(view: &View<'_>, group: &Group<'_>, span: Axis) -> Markup {
 
 /// The p99 in words, for those who do not see the plot.
 fn note(group: &Group<'_>) -> String {
-    let of = |case: &super::view::Case<'_>| Unit::Ms.words(case.state.latency_ms.p99);
+    let of = |case: &Case<'_>| Unit::Ms.words(case.state.latency_ms.p99);
     match group.cases.as_slice() {
-        [one] => format!("p99 {}", of(one)),
-        [before, after] => format!("p99 {} → {}", of(before), of(after)),
         [first, .., last] => format!("p99 {} → {}", of(first), of(last)),
+        [one] => format!("p99 {}", of(one)),
         [] => String::new(),
     }
 }
@@ -75,11 +80,8 @@ fn draw(sheet: &Sheet<'_>, view: &View<'_>, group: &Group<'_>, x: Axis) -> Drawn
     }
     for case in group.cases.iter().filter(|case| !case.state.histogram.is_empty() && view.draws(case.policy))
     {
-        let latency = &case.state.latency_ms;
-        for (quantile, share) in [(latency.p50, 0.5), (latency.p99, 0.01), (latency.p999, 0.001)] {
-            if let Some(value) = quantile.filter(|value| value.is_finite()) {
-                sheet.ring(plane.pixel((value, share)), 3.5, view.ink(case.policy))?;
-            }
+        for point in quantiles(case.state) {
+            sheet.ring(plane.pixel(point), 3.5, view.ink(case.policy))?;
         }
     }
     p99_labels(sheet, group, view, |value| plane.pixel((value, 0.01)))
@@ -133,29 +135,41 @@ fn curves<'v>(group: &'v Group<'_>) -> impl Iterator<Item = (usize, Vec<(f64, f6
 
 /// The share of answers that took longer than each bound of the histogram.
 fn curve(state: &State) -> Vec<(f64, f64)> {
-    let buckets = state.histogram.iter().filter(|bucket| bucket.le_ms.is_finite() && bucket.le_ms > 0.0);
+    let has_place = |bucket: &&Bucket| bucket.count > 0 && bucket.le_ms.is_finite() && bucket.le_ms > 0.0;
     let total: f64 = state.histogram.iter().map(|bucket| bucket.count as f64).sum();
-    if total == 0.0 {
-        return Vec::new();
-    }
     let mut longer = total;
     let mut points = Vec::new();
-    for bucket in buckets {
-        if bucket.count == 0 && longer == total {
-            points.clear();
-        }
-        if bucket.count == 0 && longer < total {
-            continue;
+    for bucket in state.histogram.iter().filter(has_place) {
+        if points.is_empty() {
+            points.push((bucket.le_ms, 1.0));
         }
         longer -= bucket.count as f64;
-        let share = longer / total;
-        if share < SHARE_MIN {
-            points.extend(points.last().map(|before| (crossing(*before, (bucket.le_ms, share)), SHARE_MIN)));
-            break;
-        }
-        points.push((bucket.le_ms, share));
+        points.push((bucket.le_ms, (longer / total).max(0.0)));
+    }
+    if points.is_empty() {
+        return points;
+    }
+    // Quantiles are known more closely than buckets are wide.
+    points.extend(quantiles(state));
+    points.sort_by(|one, other| one.0.total_cmp(&other.0).then(other.1.total_cmp(&one.1)));
+    let mut least = 1.0_f64;
+    for point in &mut points {
+        least = least.min(point.1);
+        point.1 = least;
+    }
+    if let Some(end) = points.iter().position(|(_, share)| *share < SHARE_MIN) {
+        points.truncate(end + 1);
+        points[end] = (crossing(points[end.saturating_sub(1)], points[end]), SHARE_MIN);
     }
     thin(points)
+}
+
+/// The quantiles that are marked, as points of the curve.
+fn quantiles(state: &State) -> impl Iterator<Item = (f64, f64)> {
+    let latency = &state.latency_ms;
+    let known = [(latency.p50, 0.5), (latency.p99, 0.01), (latency.p999, 0.001)];
+    let placed = known.into_iter().filter_map(|(ms, share)| Some((ms?, share)));
+    placed.filter(|(ms, _)| ms.is_finite() && *ms > 0.0)
 }
 
 /// Where the line between two points leaves the plot, straight as it is drawn there.
@@ -191,7 +205,6 @@ fn thin(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::Bucket;
 
     fn state(counts: &[(f64, u64)]) -> State {
         let histogram = counts.iter().map(|(le_ms, count)| Bucket { le_ms: *le_ms, count: *count });
@@ -203,10 +216,20 @@ mod tests {
         let points = curve(&state(&[(10.0, 50), (20.0, 0), (40.0, 49), (80.0, 1)]));
         assert_eq!(
             points,
-            [(10.0, 0.5), (40.0, 0.01), (80.0, SHARE_MIN)],
+            [(10.0, 1.0), (10.0, 0.5), (40.0, 0.01), (80.0, SHARE_MIN)],
             "the last took no longer than 80 ms"
         );
         assert!(curve(&state(&[])).is_empty() && curve(&state(&[(10.0, 0)])).is_empty());
+    }
+
+    #[test]
+    fn a_curve_goes_through_the_quantiles_that_are_marked() {
+        let mut wide = state(&[(100.0, 900), (400.0, 95), (800.0, 5)]);
+        wide.latency_ms =
+            crate::report::Quantiles { n: 1_000, p50: Some(60.0), p99: Some(390.0), p999: None };
+        let points = curve(&wide);
+        assert!(points.contains(&(60.0, 0.5)) && points.contains(&(390.0, 0.01)), "{points:?}");
+        assert!(points.is_sorted_by(|one, next| one.0 <= next.0 && one.1 >= next.1), "{points:?}");
     }
 
     #[test]
@@ -222,6 +245,6 @@ mod tests {
         let counts: Vec<_> = (1..20_000).map(|at| (f64::from(at), 5)).collect();
         let points = curve(&state(&counts));
         assert!(points.len() <= POINTS_MAX, "{} points", points.len());
-        assert!(points.is_sorted_by(|one, next| one.0 < next.0 && one.1 >= next.1));
+        assert!(points.is_sorted_by(|one, next| one.0 <= next.0 && one.1 >= next.1));
     }
 }

@@ -31,7 +31,10 @@ pub(super) fn table(view: &View<'_>) -> Markup {
             p { "The old policy at peak with one mechanism switched on, and nothing else." }
             div.wide {
                 table.mechanisms {
-                    thead { tr { th { "mechanism" } th { "verdict" } th { "measure" } th { "without and with it" } th.figure { "change" } } }
+                    thead { tr {
+                        th { "mechanism" } th { "verdict" } th { "measure" } th { "without and with it" }
+                        th.figure { "change" }
+                    } }
                     tbody { @for one in mechanisms.iter().take(ROWS_MAX) { (row(view, one)) } }
                 }
             }
@@ -100,7 +103,7 @@ fn draw(
         let middle = y + BAR / 2.0;
         sheet.label(name, (LEFT - 8.0, middle), Anchor::Right, MUTED)?;
         let (end, _) = plane.pixel((value.unwrap_or(0.0), 0.0));
-        if value.is_some() {
+        if value.is_some_and(|value| value > 0.0) {
             sheet.block(
                 (LEFT, y),
                 (end.max(LEFT + 1.0), y + BAR),

@@ -78,7 +78,8 @@ pub(super) fn svg(title: &str, size: (i32, i32), draw: impl FnOnce(&Sheet<'_>) -
     // The backend's own opening tag has a fixed size and no name.
     match (drawn, text.split_once('>')) {
         (Ok(()), Some((_, body))) => html! {
-            svg role="img" aria-label=(title) viewBox=(format!("0 0 {width} {height}")) style=(format!("max-width:{}px", size.0)) {
+            svg role="img" aria-label=(title) viewBox=(format!("0 0 {width} {height}"))
+                style=(format!("max-width:{}px", size.0)) {
                 title { (title) }
                 (PreEscaped(body.strip_suffix("</svg>\n").unwrap_or(body)))
             }

@@ -12,7 +12,7 @@ use super::{
     view::{Case, FIGURES, Figure, POLICIES_MAX, View},
 };
 use crate::{
-    gates::{Gate, evidence::sign, objective::P99_MS},
+    gates::{Gate, Kind, evidence::sign, objective::P99_MS},
     report::State,
     verdict::Verdict,
 };
@@ -136,10 +136,18 @@ fn value(view: &View<'_>, figure: &Figure, state: &State) -> Markup {
 pub(super) fn gates(view: &View<'_>) -> Markup {
     let idle = |gate: &&Gate| gate.verdict == Verdict::NotApplicable;
     let (idle, mut judged): (Vec<&Gate>, Vec<&Gate>) = view.report.gates.iter().partition(idle);
-    judged.sort_by_key(|gate| match gate.verdict {
-        Verdict::Fail => 0,
-        Verdict::Inconclusive => 1,
-        Verdict::Pass | Verdict::NotApplicable => 2,
+    judged.sort_by_key(|gate| {
+        let verdict = match gate.verdict {
+            Verdict::Fail => 0,
+            Verdict::Inconclusive => 1,
+            Verdict::Pass | Verdict::NotApplicable => 2,
+        };
+        let kind = match gate.kind {
+            Kind::Objective => 0,
+            Kind::Comparison => 1,
+            Kind::Evidence => 2,
+        };
+        (verdict, kind)
     });
     html! {
         section {
@@ -177,9 +185,9 @@ fn gate_row(gate: &Gate) -> Markup {
     html! {
         tr {
             td { (badge(gate.verdict)) }
-            th scope="row" { (spaced(gate.name)) }
-            td.quiet { (gate.state.as_deref().map_or_else(|| "all".to_owned(), name)) }
-            td.quiet { (gate.policy.as_deref().map_or_else(|| "all".to_owned(), name)) }
+            th.name scope="row" { (spaced(gate.name)) }
+            td.quiet.name { (gate.state.as_deref().map_or_else(|| "all".to_owned(), name)) }
+            td.quiet.name { (gate.policy.as_deref().map_or_else(|| "all".to_owned(), name)) }
             td.figure { (amount(gate.unit, gate.observed)) }
             td.figure.bound { (sign(gate.rule)) " " (amount(gate.unit, Some(gate.bound))) }
             td class=(if gate.verdict == Verdict::Fail { "loud" } else { "quiet" }) { (gate.action.as_str()) }
@@ -377,8 +385,11 @@ pub(super) fn generator(view: &View<'_>) -> Markup {
         section {
             h2 { "The generator and the machine" }
             p {
-                @if generator.valid { (badge(Verdict::Pass)) " The generator and the emulator kept time: the figures above are the suite's." }
-                @else { (badge(Verdict::Inconclusive)) " The figures above cannot be relied on:" }
+                @if generator.valid {
+                    (badge(Verdict::Pass)) " The generator and the emulator kept time: the figures above are the suite's."
+                } @else {
+                    (badge(Verdict::Inconclusive)) " The figures above cannot be relied on:"
+                }
             }
             @if !generator.reasons.is_empty() {
                 ul { @for reason in generator.reasons.iter().take(REASONS_MAX) { li { (clip(reason)) } } }
