@@ -7,6 +7,7 @@ use prost::Message as _;
 /// Every proto file of the suite; a new file is added here.
 const FILES: &[&str] = &[
     "mercury/home/v2/home.proto",
+    "mercury/summary/v1/summary.proto",
     "mercury/profile/v1/profile.proto",
     "mercury/entitlement/v1/entitlement.proto",
     "mercury/pricing/v1/pricing.proto",

@@ -3,7 +3,9 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use base::{CallContext, Deadline, Dependency, Nanos, Phase, Reason, Refusal, Subject, Tenant};
+use base::{
+    CallContext, Deadline, Dependency, Nanos, Phase, Reason, Refusal, Subject, Tenant, trace::TraceContext,
+};
 use control::coalescing::{Counts, Ending, Flights, Role as Entered, Rules, WaiterId};
 use model::policy::{Boundary, Mechanism};
 use serve::Progress;
@@ -44,6 +46,8 @@ pub(crate) struct Read {
     profile: Arc<Profile>,
     /// How long the call waited for a slot and a connection.
     wait: Nanos,
+    /// The span of the page that made the call, for those who share it to point at.
+    led_by: TraceContext,
 }
 
 /// A flight that does not start because its limit has been reached is tried anew, so often in all.
@@ -107,6 +111,9 @@ impl Home {
                 Ok(joined) => {
                     let follows = joined.role == Role::Follower;
                     self.metrics.decided(Mechanism::Coalescing, follows, follows);
+                    if follows {
+                        request.progress.follow(joined.value.led_by);
+                    }
                     return Ok(joined.value);
                 }
                 Err(missed) => missed,
@@ -175,7 +182,7 @@ impl Home {
         let answer = self.clients.profile(context, budget(now.saturating_add(waited))).await;
         drop(slot);
         let Answer { value, wait } = answer?;
-        Ok(Read { profile: Arc::new(value), wait: waited.saturating_add(wait) })
+        Ok(Read { profile: Arc::new(value), wait: waited.saturating_add(wait), led_by: context.trace })
     }
 
     fn independent_timeout(&self) -> Nanos {

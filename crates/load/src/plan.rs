@@ -155,6 +155,11 @@ impl Plan {
         if faults.is_empty() { Ok(()) } else { Err(LoadError::Plan(faults.join("\n"))) }
     }
 
+    /// The mean rate at 100 percent, in requests per second of model time.
+    pub fn declared_per_s(&self) -> f64 {
+        self.offered().requests_per_s
+    }
+
     /// How much of the workload is offered, at 100 percent.
     pub(crate) fn offered(&self) -> Offered {
         match self.rate {

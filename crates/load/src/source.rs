@@ -37,7 +37,11 @@ impl Source {
                 attempts_max: retries.attempts_max,
                 backoff: retries.delay,
             },
-            facts: Facts { workload: workload.name.clone(), rate_per_s: plan.offered().requests_per_s, scale },
+            facts: Facts {
+                workload: workload.name.clone(),
+                rate_per_s: plan.offered().requests_per_s,
+                scale,
+            },
         }
     }
 }
@@ -47,7 +51,9 @@ impl Source {
 pub fn declared(plan: &Plan) -> Vec<[u64; WorkloadClass::ALL.len()]> {
     let course = plan.course(base::Nanos::ZERO);
     let mut counts = vec![[0; WorkloadClass::ALL.len()]; plan.stages.len()];
-    for (stage, class) in plan.arrivals().map_while(|arrival| Some((course.stage(arrival.at)?, arrival.class))) {
+    for (stage, class) in
+        plan.arrivals().map_while(|arrival| Some((course.stage(arrival.at)?, arrival.class)))
+    {
         counts[stage][class.index()] += 1;
     }
     counts

@@ -28,6 +28,15 @@ pub(crate) enum Output {
     Json,
 }
 
+impl From<Output> for rehearsal::Output {
+    fn from(output: Output) -> Self {
+        match output {
+            Output::Human => Self::Human,
+            Output::Json => Self::Json,
+        }
+    }
+}
+
 /// Arguments of `mercury load`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {

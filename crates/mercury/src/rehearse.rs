@@ -1,5 +1,6 @@
 //! Rehearse: `mercury rehearse`, runs that end in a verdict and leave their evidence behind.
 
+mod overload;
 mod rollout;
 
 use std::path::PathBuf;
@@ -7,7 +8,7 @@ use std::path::PathBuf;
 use base::Nanos;
 use load::Rate;
 use model::scale::Scale;
-use rehearsal::{Conclusion, Preset, SloOptions, Verdict, gates::Role};
+use rehearsal::{Conclusion, Preset, RehearsalError, SloOptions, Verdict, gates::Role};
 
 use crate::{
     duration::{self, Span},
@@ -30,6 +31,11 @@ pub(crate) enum Command {
     ///
     /// Every decision goes to decisions.jsonl beside the evidence, with what it was decided on.
     Rollout(rollout::Args),
+    /// The overload: looks for the rate that the policy carries, then offers three times as much for ten seconds.
+    ///
+    /// It must go on answering nine tenths of what it can, in time and in flat memory, and be back to normal within a
+    /// second. Takes about two minutes.
+    Overload(overload::Args),
 }
 
 /// Arguments of `mercury rehearse slo`. A length, a size or a slow motion that is given goes before that of --quick and
@@ -104,6 +110,7 @@ pub(crate) fn run(command: Command) -> Exit {
     match command {
         Command::Slo(args) => slo(args),
         Command::Rollout(args) => rollout::run(args),
+        Command::Overload(args) => overload::run(args),
     }
 }
 
@@ -118,8 +125,15 @@ fn slo(args: SloArgs) -> Exit {
     };
     match runtime.block_on(rehearsal::slo(options)) {
         Ok(ended) => concluded(ended),
-        Err(error) if error.exit_code() == 2 => Exit::Usage(error.to_string()),
-        Err(error) => Exit::Error(error.to_string()),
+        Err(error) => no_evidence(error),
+    }
+}
+
+/// The exit of a rehearsal that has no evidence.
+fn no_evidence(error: RehearsalError) -> Exit {
+    match error.exit_code() {
+        2 => Exit::Usage(error.to_string()),
+        _ => Exit::Error(error.to_string()),
     }
 }
 
@@ -167,10 +181,7 @@ fn slo_options(args: SloArgs) -> Result<SloOptions, Exit> {
     options.scenario = args.scenario;
     options.workload = args.workload;
     options.state_dir = args.state_dir;
-    options.output = match args.output {
-        Output::Human => rehearsal::Output::Human,
-        Output::Json => rehearsal::Output::Json,
-    };
+    options.output = args.output.into();
     Ok(options)
 }
 

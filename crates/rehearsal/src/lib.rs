@@ -1,15 +1,17 @@
 //! Rehearsal: the suite's launcher, and the runs that turn it into evidence.
 //!
 //! [`suite`] starts the processes and watches them; [`mod@up`] keeps them in the foreground; [`mod@slo`] drives them through
-//! peak, slowdown and recovery, before a repair and after it. [`gates`], [`verdict`] and [`report`] are pure: what was
+//! peak, slowdown and recovery, before a repair and after it; [`mod@overload`] offers it three times what it carries. [`gates`], [`verdict`] and [`report`] are pure: what was
 //! observed goes in, what follows comes out.
 
 pub mod admin;
 pub mod control;
+mod evidence;
 pub mod gates;
 pub mod html;
 pub mod ledger;
 mod measure;
+pub mod overload;
 pub mod report;
 pub mod revision;
 pub mod rollout;

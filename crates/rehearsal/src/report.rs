@@ -4,6 +4,7 @@
 mod state;
 
 use load::Report as LoadReport;
+use model::scenario::Scenario as Document;
 use serde::Serialize;
 
 use crate::{
@@ -189,6 +190,30 @@ pub struct Scenario {
     pub verdict: Verdict,
     /// One sentence.
     pub detail: String,
+}
+
+impl Report {
+    /// Adds a policy. Whether time was kept is then the worst of all; `label` tells whose reasons are whose.
+    pub(crate) fn add_policy(&mut self, label: &str, policy: PolicyRef) {
+        let of_policy = |reason: &String| format!("{label}: {reason}");
+        let told = Generator {
+            reasons: policy.generator.reasons.iter().map(of_policy).collect(),
+            ..policy.generator.clone()
+        };
+        self.generator =
+            if self.policies.is_empty() { told } else { std::mem::take(&mut self.generator).worst(told) };
+        self.policies.push(policy);
+    }
+}
+
+impl From<&Document> for ScenarioRef {
+    fn from(scenario: &Document) -> Self {
+        Self {
+            name: scenario.name.clone(),
+            version: scenario.version,
+            digest: format!("{:016x}", scenario.digest),
+        }
+    }
 }
 
 impl Generator {

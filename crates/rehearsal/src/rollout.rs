@@ -16,20 +16,21 @@ mod walk;
 use std::{
     fmt, fs,
     io::{self, Write as _},
-    path::{Path, PathBuf},
+    path::PathBuf,
 };
 
 use base::{Clock, WallClock, clock::MonotonicClock, clock::SystemWallClock};
 use model::{Faults, Scale, policy, rollout, rollout::Ladder};
 
 use crate::{
+    evidence,
     ledger::{self, Ledger, LedgerError},
     report::Report,
     slo::{Conclusion, Output, RehearsalError, RunInfo},
-    suite::write_json,
 };
 
 pub use faults::{FAULTS, Injection, NamedFault};
+pub(crate) use judge::number;
 pub use judge::{Evidence, Measure};
 pub use walk::{End, Rung, Walked};
 
@@ -141,11 +142,7 @@ pub async fn rollout(options: RolloutOptions) -> Result<Conclusion, RolloutError
     let rehearsed = rehearse(options).await?;
     let text = match output {
         Output::Human => print::conclusion(&rehearsed, &out),
-        Output::Json => {
-            let mut text = serde_json::to_string_pretty(&rehearsed.report).unwrap_or_default();
-            text.push('\n');
-            text
-        }
+        Output::Json => evidence::json(&rehearsed.report),
     };
     // A reader that went away has the files.
     let _ = io::stdout().lock().write_all(text.as_bytes());
@@ -161,11 +158,8 @@ pub async fn rehearse(options: RolloutOptions) -> Result<Rehearsed, RolloutError
     let started_unix_ms = SystemWallClock.unix_ms();
     let ladder = read(&options)?;
     check(&options, &ladder)?;
-    let io = |path: &Path| {
-        let path = path.to_owned();
-        move |error: io::Error| RehearsalError::Io { path, error }
-    };
-    fs::create_dir_all(&options.out).map_err(io(&options.out))?;
+    fs::create_dir_all(&options.out)
+        .map_err(|error| RehearsalError::Io { path: options.out.clone(), error })?;
     let path = options.out.join(DECISIONS);
     let mut ledger = Ledger::open(&path, &SystemWallClock).map_err(RolloutError::Ledger)?;
     let mut suites = Suites::new(&options, &ladder)?;
@@ -186,11 +180,7 @@ pub async fn rehearse(options: RolloutOptions) -> Result<Rehearsed, RolloutError
     let walked = walked?;
     let report = reporting::report(&walk, &walked);
     let run = RunInfo::new(started_unix_ms, MonotonicClock.now() - began, suites.runs);
-    let path = |name: &str| options.out.join(name);
-    write_json(&path("report.json"), &report).map_err(io(&path("report.json")))?;
-    write_json(&path("run.json"), &run).map_err(io(&path("run.json")))?;
-    let page = crate::html::render(&report, &run);
-    fs::write(path("report.html"), page).map_err(io(&path("report.html")))?;
+    evidence::write(&options.out, &report, &run)?;
     Ok(Rehearsed { report, run, walked })
 }
 

@@ -12,9 +12,8 @@ mod print;
 mod run_info;
 
 use std::{
-    fs,
     io::{self, Write},
-    path::{Path, PathBuf},
+    path::PathBuf,
 };
 
 use base::{Clock, Nanos, Origin, WallClock, clock::MonotonicClock, clock::SystemWallClock};
@@ -22,17 +21,18 @@ use load::{Plan, Rate, StagePlan};
 use model::{Scale, policy::ServiceName};
 
 use crate::{
+    evidence,
     gates::evidence::MEMORY_MAX_MIB,
-    measure::{Watch, drive},
+    measure::{Watch, drive, state_of},
     report::Report,
     screen::{Screen, clock},
-    suite::{OnChildExit, SuiteOptions, write_json},
+    suite::{OnChildExit, SuiteOptions},
     up::Signals,
     verdict::Verdict,
 };
 
 use assemble::{Alone, Policies};
-use documents::{Documents, Side};
+pub(crate) use documents::{Documents, Side};
 
 pub use error::RehearsalError;
 pub use options::{Extent, Output, Preset, SloOptions};
@@ -73,11 +73,7 @@ pub async fn slo(options: SloOptions) -> Result<Conclusion, RehearsalError> {
     let rehearsed = rehearse(options).await?;
     let text = match output {
         Output::Human => render(&rehearsed, &out),
-        Output::Json => {
-            let mut text = serde_json::to_string_pretty(&rehearsed.report).unwrap_or_default();
-            text.push('\n');
-            text
-        }
+        Output::Json => evidence::json(&rehearsed.report),
     };
     // A reader that went away has the files.
     let _ = io::stdout().lock().write_all(text.as_bytes());
@@ -93,12 +89,6 @@ pub async fn rehearse(options: SloOptions) -> Result<Rehearsed, RehearsalError> 
     let began = MonotonicClock.now();
     let documents = Documents::read(&options)?;
     plan(&options, &documents, 0).check().map_err(RehearsalError::Load)?;
-    let io = |path: &Path| {
-        let path = path.to_owned();
-        move |error: io::Error| RehearsalError::Io { path, error }
-    };
-    fs::create_dir_all(&options.out).map_err(io(&options.out))?;
-
     if options.output == Output::Human {
         announce(&options, &documents);
     }
@@ -109,11 +99,7 @@ pub async fn rehearse(options: SloOptions) -> Result<Rehearsed, RehearsalError> 
     result?;
     let report = assemble::report(&options, &documents, policies, alone);
     let run = RunInfo::new(started_unix_ms, MonotonicClock.now() - began, course.runs);
-    let path = |name: &str| options.out.join(name);
-    write_json(&path("report.json"), &report).map_err(io(&path("report.json")))?;
-    write_json(&path("run.json"), &run).map_err(io(&path("run.json")))?;
-    let page = crate::html::render(&report, &run);
-    fs::write(path("report.html"), page).map_err(io(&path("report.html")))?;
+    evidence::write(&options.out, &report, &run)?;
     Ok(Rehearsed { report, run })
 }
 
@@ -220,6 +206,7 @@ impl<'o> Course<'o> {
             label: run.label,
             done: self.done,
             memory_max_mib: MEMORY_MAX_MIB,
+            phase_of: state_of,
         };
         let driven = drive(suite, run.plan.clone(), &mut watch).await?;
         self.done = self.done + run.wall;
@@ -257,7 +244,7 @@ fn mechanism_plan(options: &SloOptions, documents: &Documents) -> Plan {
     Plan { stages: stages.collect(), ..base_plan(options, documents) }
 }
 
-fn base_plan(options: &SloOptions, documents: &Documents) -> Plan {
+pub(crate) fn base_plan(options: &SloOptions, documents: &Documents) -> Plan {
     let plan = Plan::new("", documents.workload.clone(), options.rate, options.extent.state);
     Plan {
         seed: options.seed,
@@ -290,7 +277,12 @@ fn connections(options: &SloOptions, documents: &Documents) -> usize {
     (needed + 1).min(load::CONNECTIONS_MAX)
 }
 
-fn suite_options(options: &SloOptions, policy: PathBuf, directory: &str, seed: u64) -> SuiteOptions {
+pub(crate) fn suite_options(
+    options: &SloOptions,
+    policy: PathBuf,
+    directory: &str,
+    seed: u64,
+) -> SuiteOptions {
     let state_dir = options.state_dir.clone().unwrap_or_else(|| options.out.join("state"));
     SuiteOptions {
         executable: options.executable.clone(),

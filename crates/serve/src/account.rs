@@ -148,6 +148,9 @@ impl Drop for Account {
         if self.works {
             self.operation.leave(|| now);
         }
+        if let Some(leader) = self.operation.follows() {
+            self.span.link(leader);
+        }
         self.span.finish(outcome);
         self.port.metrics.finished(outcome, now.saturating_sub(self.arrived), Some(&self.span.context()));
     }

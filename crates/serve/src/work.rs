@@ -8,12 +8,12 @@
 use std::{
     fmt,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering},
     },
 };
 
-use base::{Deadline, Nanos, Phase};
+use base::{Deadline, Nanos, Phase, trace::TraceContext};
 
 use crate::{exchange::Port, metrics::TraceLabel};
 
@@ -34,6 +34,8 @@ pub(crate) struct Operation {
     departed: AtomicU64,
     /// From when on the caller had no use for the answer, by the word of the handler.
     objective: AtomicU64,
+    /// The span whose work this one shares.
+    follows: OnceLock<TraceContext>,
 }
 
 impl Default for Operation {
@@ -47,6 +49,7 @@ impl Default for Operation {
             shares: AtomicU32::default(),
             departed: AtomicU64::new(NEVER),
             objective: AtomicU64::new(NEVER),
+            follows: OnceLock::new(),
         }
     }
 }
@@ -75,6 +78,11 @@ impl Operation {
 
     pub(crate) fn phase(&self) -> Phase {
         Phase::ALL.get(usize::from(self.phase.load(Ordering::Relaxed))).copied().unwrap_or(Phase::Ingress)
+    }
+
+    /// The span whose work the operation shares, if it shares any.
+    pub(crate) fn follows(&self) -> Option<TraceContext> {
+        self.follows.get().copied()
     }
 
     pub(crate) fn answer(&self) {
@@ -128,6 +136,11 @@ impl Progress {
     /// Notes that the request is now in `phase`.
     pub fn enter(&self, phase: Phase) {
         self.0.phase.store(phase.index() as u8, Ordering::Relaxed);
+    }
+
+    /// Notes that the request shares the work of another, to whose span its own will point. The first one counts.
+    pub fn follow(&self, leader: TraceContext) {
+        let _ = self.0.follows.set(leader);
     }
 
     /// The phase noted last.
@@ -214,5 +227,15 @@ mod tests {
             progress.clone().enter(phase);
             assert_eq!(progress.phase(), phase);
         }
+    }
+
+    #[test]
+    fn the_first_leader_is_the_one_that_is_pointed_at() {
+        let span = |span_id| TraceContext { trace_id: 7, span_id, sampled: true };
+        let progress = Progress::default();
+        assert_eq!(progress.0.follows(), None);
+        progress.follow(span(1));
+        progress.clone().follow(span(2));
+        assert_eq!(progress.0.follows(), Some(span(1)));
     }
 }

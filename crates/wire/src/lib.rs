@@ -27,6 +27,7 @@ macro_rules! package {
 
 package! {
     "The assembled page." home::v2 = "mercury.home.v2";
+    "What a subject may do, signed." summary::v1 = "mercury.summary.v1";
     "Who the subject is." profile::v1 = "mercury.profile.v1";
     "What the subject may do." entitlement::v1 = "mercury.entitlement.v1";
     "What items cost." pricing::v1 = "mercury.pricing.v1";

@@ -1,5 +1,5 @@
 //! Primitives: admission and coalescing beside what one would take instead of them: tokio's semaphore, the bulkhead of
-//! tower-resilience, and moka's `get_with`.
+//! tower-resilience, and moka's `get_with`; and the check of a signed summary beside a bare verification.
 //!
 //! Each does more than its peers (classes with floors and ceilings, a bounded queue, books; deadlines of each caller's own,
 //! work that belongs to nobody's request), so the question is what that costs while there is nothing to decide. The
@@ -14,6 +14,7 @@
 mod admission;
 mod coalescing;
 mod contest;
+mod signed;
 
 use std::process::ExitCode;
 
@@ -27,7 +28,7 @@ fn main() -> ExitCode {
     let rounds = argument("--rounds").map_or(ROUNDS, |text| text.parse().expect("a number")).max(1);
     println!("{}", Line::HEAD);
     let (mut missed, mut unknown) = (0, 0);
-    for contest in admission::contests().into_iter().chain(coalescing::contests()) {
+    for contest in admission::contests().into_iter().chain(coalescing::contests()).chain(signed::contests()) {
         for threads in [1, 2] {
             let name = contest.name(threads);
             if name.contains(&only) {

@@ -65,10 +65,7 @@ fn options(args: Args) -> Result<RolloutOptions, Exit> {
         dilate: args.dilate,
         inject,
         plan: args.plan,
-        output: match args.output {
-            Output::Human => rehearsal::Output::Human,
-            Output::Json => rehearsal::Output::Json,
-        },
+        output: args.output.into(),
         command: command(std::env::args().skip(1)),
         ..RolloutOptions::new(args.out)
     })

@@ -168,7 +168,7 @@ fn every_fault_is_reported_at_once_with_its_path() {
         .replace("sigmas = 3.0", "sigmas = -1")
         .replace("peak_ms = 60000", "peak_ms = 10")
         .replace("permits_held_max = 0", "permits_held_maximum = 0")
-        .replace("intended_stops_max_ratio = 0.60", "intended_stops_max_ratio = 10")
+        .replace("intended_stops_max_ratio = 0.10", "intended_stops_max_ratio = 10")
         .replace("percent = 100", "percent = 101");
     let found = faults(&text);
     let paths: Vec<&str> = found.iter().filter_map(|fault| fault.split(": ").nth(1)).collect();

@@ -109,6 +109,11 @@ fn kept_time(generator: &Generator) -> Vec<Gate> {
     ]
 }
 
+/// Whether generator and emulator kept time; otherwise the same run may show something else when it is made again.
+pub fn in_time(gates: &[Gate]) -> bool {
+    gates.iter().all(|gate| !KEPT_TIME.contains(&gate.name) || gate.verdict == Verdict::Pass)
+}
+
 /// Whatever outgrew its bound, the run was ended there and the rest of it was not seen.
 fn memory(states: &[&State], policy: &PolicyRef) -> Gate {
     let most = least(states, |state| Some(-state.memory_peak_mib?)).map(|most| -most);

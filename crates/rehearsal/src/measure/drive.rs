@@ -38,6 +38,8 @@ pub(crate) struct Watch<'w> {
     pub(crate) done: Nanos,
     /// Resident memory of home-api beyond which the run is ended, in MiB.
     pub(crate) memory_max_mib: f64,
+    /// The phase of the dependencies in a stage; [`state_of`] where stages are named after phases.
+    pub(crate) phase_of: fn(&str) -> &str,
 }
 
 /// What driving leaves behind.
@@ -95,7 +97,7 @@ async fn run(suite: &mut Suite, plan: Plan, watch: &mut Watch<'_>) -> Result<Ran
     let mut control = Control::new(&control.unwrap_or_default()).map_err(RehearsalError::Control)?;
     let names: Vec<String> = plan.stages.iter().map(|stage| stage.name.clone()).collect();
     // The first phase is in force before the first arrival.
-    control.set_phase(state_of(&names[0])).await.map_err(RehearsalError::Control)?;
+    control.set_phase((watch.phase_of)(&names[0])).await.map_err(RehearsalError::Control)?;
 
     let dilate = plan.dilate;
     let stop = Stop::default();
@@ -115,7 +117,7 @@ async fn run(suite: &mut Suite, plan: Plan, watch: &mut Watch<'_>) -> Result<Ran
                 let name = &names[progress.stage];
                 if progress.stage_began {
                     if progress.stage > 0
-                        && let Err(error) = control.set_phase(state_of(name)).await
+                        && let Err(error) = control.set_phase((watch.phase_of)(name)).await
                     {
                         break Err(RehearsalError::Control(error));
                     }
@@ -245,7 +247,7 @@ fn start_generator(plan: Plan, stop: &Stop) -> Result<Generator, RehearsalError>
 }
 
 /// The phase of a stage: the warm-up of a state is the state.
-fn state_of(stage: &str) -> &str {
+pub(crate) fn state_of(stage: &str) -> &str {
     stage.strip_suffix(" warm-up").unwrap_or(stage)
 }
 

@@ -12,8 +12,6 @@ use crate::{
     verdict::Verdict,
 };
 
-/// Gates of a machine that was too slow to tell; a run that fails them is made again.
-const KEPT_TIME: [&str; 3] = ["generator_valid", "generator_unsent", "emulator_timer"];
 /// The bound of the gate on permits is the rollout's own.
 const PERMITS_HELD: &str = "permits_held";
 /// Gates of soundness that a machine which is behind fails as well.
@@ -60,7 +58,7 @@ impl Measure {
         // Work that is stopped half-way may be made again, and must then be the same.
         let conflicts = now.policy.after_run.effects_conflicting;
         gates.push(Gate::at_most("effects_conflicting", "effects", conflicts, 0.0).of(&now.policy.name));
-        if !kept_time(&gates) {
+        if !evidence::in_time(&gates) {
             // A machine that is behind still holds what a sound one has given back.
             let behind = |gate: &Gate| BEHIND.contains(&gate.name);
             gates = gates.into_iter().map(|gate| if behind(&gate) { gate.doubt() } else { gate }).collect();
@@ -71,7 +69,7 @@ impl Measure {
     /// Everything that a step is judged by.
     pub fn step(&self, bounds: &Bounds, before: &Evidence, now: &Evidence) -> Vec<Gate> {
         let mut gates = self.soundness(now, bounds.permits_held_max);
-        let in_time = kept_time(&gates);
+        let in_time = evidence::in_time(&gates);
         for (name, bounds) in STATES.into_iter().zip(&bounds.states) {
             let pair = Pair { before: before.state(name), now: now.state(name) };
             gates.extend(bounds.iter().map(|bound| self.check(bound, &pair)).map(|gate| {
@@ -168,11 +166,6 @@ impl Measure {
             Figure::Recovery => recovery_s,
         }
     }
-}
-
-/// Whether generator and emulator kept time; otherwise the same run may show something else when it is made again.
-pub(super) fn kept_time(gates: &[Gate]) -> bool {
-    gates.iter().all(|gate| !KEPT_TIME.contains(&gate.name) || gate.verdict == Verdict::Pass)
 }
 
 /// One state before and now.
@@ -274,7 +267,7 @@ fn taken_apart(bound: f64, slack: f64, unit: &str) -> String {
 }
 
 /// A figure with as many places as it needs.
-pub(super) fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     let places = match value.abs() {
         100.0.. => 0,
         10.0.. => 1,

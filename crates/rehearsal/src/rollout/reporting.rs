@@ -15,7 +15,7 @@ use super::{
 use crate::{
     gates::comparison,
     ledger::Decision,
-    report::{self, Generator, Report, ScenarioRef},
+    report::{self, Report},
     verdict::Verdict,
 };
 
@@ -28,11 +28,7 @@ pub(super) fn frame(options: &RolloutOptions, scenario: &Scenario, workload: &Wo
         seed: options.seed,
         runs: 1,
         workload: workload.name.clone(),
-        scenario: ScenarioRef {
-            name: scenario.name.clone(),
-            version: scenario.version,
-            digest: format!("{:016x}", scenario.digest),
-        },
+        scenario: scenario.into(),
         scale: Some(options.scale.to_string()),
         rate_per_s: domain * options.scale.as_f64(),
         dilate: options.dilate,
@@ -48,15 +44,7 @@ pub(super) fn report(walk: &Walk<'_>, walked: &Walked) -> Report {
         report.gates.extend(rung.gates.iter().cloned());
         let Some(evidence) = &rung.evidence else { continue };
         report.states.extend(evidence.states.iter().cloned());
-        let name = &evidence.policy.name;
-        let of_run = |reason: &String| format!("{name}: {reason}");
-        let told = Generator {
-            reasons: evidence.policy.generator.reasons.iter().map(of_run).collect(),
-            ..evidence.policy.generator.clone()
-        };
-        report.generator =
-            if report.policies.is_empty() { told } else { std::mem::take(&mut report.generator).worst(told) };
-        report.policies.push(evidence.policy.clone());
+        report.add_policy(&evidence.policy.name, evidence.policy.clone());
     }
     report.comparison = ends(walk.ladder, walked)
         .and_then(|(first, last)| comparison::compare(&of_both(&walk.measure.frame, first, last)));

@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     gates::{Role, evidence::MEMORY_MAX_MIB},
-    measure::{Driven, Watch, drive, recovery, timer_lateness_ms},
+    measure::{Driven, Watch, drive, recovery, state_of, timer_lateness_ms},
     report::{Generator, PolicyRef, State},
     screen::{Screen, clock},
     slo::{Output, RehearsalError, SuiteRun},
@@ -171,6 +171,7 @@ impl Stage for Suites<'_> {
             label: &label,
             done: self.done,
             memory_max_mib: MEMORY_MAX_MIB,
+            phase_of: state_of,
         };
         let driven = drive(options, plan.clone(), &mut watch).await?;
         self.done = self.done + wall;

@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use super::{
     RolloutError,
     faults::{Injection, NamedFault},
-    judge::{Evidence, Measure, kept_time},
+    judge::{Evidence, Measure},
 };
 use crate::{
-    gates::{self, Gate},
+    gates::{self, Gate, evidence},
     ledger::{Decision, Draft, Ledger, PolicyRef},
     verdict::Verdict,
 };
@@ -167,7 +167,8 @@ impl Walk<'_> {
             attempts += 1;
             let evidence = stage.run(&request).await?;
             let gates = self.measure.soundness(&evidence, 0);
-            let (verdict, again) = (gates::verdict(&gates), attempts < ATTEMPTS_MAX && !kept_time(&gates));
+            let (verdict, again) =
+                (gates::verdict(&gates), attempts < ATTEMPTS_MAX && !evidence::in_time(&gates));
             let decision = if attempts == 1 { Decision::Begin } else { Decision::Hold };
             let reason = match deciding(&gates) {
                 None => "the old policy, which the first phase is compared with".to_owned(),
@@ -239,7 +240,7 @@ impl Walk<'_> {
             let evidence = stage.run(&request).await?;
             let gates = self.measure.step(&step.bounds, &standing.evidence, &evidence);
             let verdict = gates::verdict(&gates);
-            let again = attempts < ATTEMPTS_MAX && !kept_time(&gates);
+            let again = attempts < ATTEMPTS_MAX && !evidence::in_time(&gates);
             let why = deciding(&gates).map(said).unwrap_or_default();
             let (decision, reason) = match verdict {
                 Verdict::Pass => (Decision::Advance, format!("all {} checks passed", gates.len())),
@@ -373,14 +374,14 @@ impl Walk<'_> {
 
 /// The gate that decides: the first that fails, else the first that says nothing.
 pub(super) fn deciding(gates: &[Gate]) -> Option<&Gate> {
-    gates::evidence::first_breach(gates)
+    evidence::first_breach(gates)
 }
 
 /// A gate as a sentence.
 pub(super) fn said(gate: &Gate) -> String {
     let state = gate.state.as_deref().map_or_else(String::new, |state| format!(" at {state}"));
     let observed = gate.observed.map_or_else(|| "not measured".to_owned(), super::judge::number);
-    let sign = gates::evidence::sign(gate.rule);
+    let sign = evidence::sign(gate.rule);
     let bound = super::judge::number(gate.bound);
     let detail = if gate.detail.is_empty() { String::new() } else { format!(" ({})", gate.detail) };
     format!("{}{state}: {observed}, must be {sign} {bound} {}{detail}", gate.name, gate.unit)

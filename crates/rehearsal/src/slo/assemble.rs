@@ -8,7 +8,7 @@ use super::{SloOptions, documents::Documents};
 use crate::{
     gates::{self, comparison, evidence, mechanism, objective},
     measure::{Driven, Measured, recovery, recovery::Recovery, timer_lateness_ms},
-    report::{self, AfterRun, Generator, Mechanism, PolicyRef, RecoveryBounds, Report, ScenarioRef, State},
+    report::{self, AfterRun, Generator, Mechanism, PolicyRef, RecoveryBounds, Report, State},
     verdict::Verdict,
 };
 
@@ -150,11 +150,7 @@ pub(super) fn report(
         command: "rehearse slo".to_owned(),
         seed: options.seed,
         runs: options.extent.runs,
-        scenario: ScenarioRef {
-            name: documents.scenario.name.clone(),
-            version: documents.scenario.version,
-            digest: format!("{:016x}", documents.scenario.digest),
-        },
+        scenario: (&documents.scenario).into(),
         dilate: options.dilate,
         ..Report::default()
     };
@@ -165,21 +161,15 @@ pub(super) fn report(
         report.rate_per_s = runs.load.rate_per_s;
         report.histogram = runs.load.histogram;
         report.states.extend(runs.states(&side.name));
-        let of_side = |reason: &String| format!("{}: {reason}", side.label);
-        let told = Generator {
-            reasons: runs.generator.reasons.iter().map(of_side).collect(),
-            ..runs.generator.clone()
-        };
-        report.generator =
-            if report.policies.is_empty() { told } else { std::mem::take(&mut report.generator).worst(told) };
-        report.policies.push(PolicyRef {
+        let policy = PolicyRef {
             name: side.name.clone(),
             role: side.role,
             generation: side.policy.generation,
             digest: format!("{:016x}", side.policy.digest),
             generator: runs.generator,
             after_run: runs.after_run,
-        });
+        };
+        report.add_policy(&side.label, policy);
     }
     if !alone.is_empty() {
         let before = documents.sides.first().and_then(|side| {

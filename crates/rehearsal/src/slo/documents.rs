@@ -16,28 +16,28 @@ use crate::gates::Role;
 
 /// A policy of the rehearsal.
 #[derive(Clone, Debug)]
-pub(super) struct Side {
-    pub(super) role: Role,
+pub(crate) struct Side {
+    pub(crate) role: Role,
     /// Its name in reports: of its file, without directory and extension.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// Its name on the screen.
-    pub(super) label: String,
-    pub(super) policy: Policy,
+    pub(crate) label: String,
+    pub(crate) policy: Policy,
     text: String,
 }
 
 /// All documents.
 #[derive(Clone, Debug)]
-pub(super) struct Documents {
+pub(crate) struct Documents {
     /// Before first.
-    pub(super) sides: Vec<Side>,
-    pub(super) scenario: Scenario,
-    pub(super) workload: Workload,
+    pub(crate) sides: Vec<Side>,
+    pub(crate) scenario: Scenario,
+    pub(crate) workload: Workload,
 }
 
 impl Documents {
     /// Reads them, and reports the faults of all of them at once.
-    pub(super) fn read(options: &SloOptions) -> Result<Self, RehearsalError> {
+    pub(crate) fn read(options: &SloOptions) -> Result<Self, RehearsalError> {
         let mut faults = Vec::new();
         let mut sides = Vec::new();
         for role in options.roles() {
@@ -71,7 +71,7 @@ impl Documents {
     }
 
     /// The policy that is judged: the one after, or the only one.
-    pub(super) fn judged(&self) -> Option<&Side> {
+    pub(crate) fn judged(&self) -> Option<&Side> {
         self.sides.last()
     }
 }
@@ -89,12 +89,12 @@ impl Side {
     }
 
     /// Writes it where its suite reads it, which is also where the evidence keeps it.
-    pub(super) fn write(&self, directory: &Path) -> Result<PathBuf, RehearsalError> {
+    pub(crate) fn write(&self, directory: &Path) -> Result<PathBuf, RehearsalError> {
         write(directory, &self.name, &self.text)
     }
 
     /// Writes this policy with one mechanism switched on for everybody and the others as they are.
-    pub(super) fn write_with(
+    pub(crate) fn write_with(
         &self,
         mechanism: Mechanism,
         directory: &Path,

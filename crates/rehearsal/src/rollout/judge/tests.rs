@@ -133,7 +133,7 @@ fn a_machine_that_did_not_keep_time_makes_breaches_inconclusive_but_not_wrong_an
     now.states[0].latency_ms.p99 = Some(900.0);
     let bounds = only("key", Figure::P99, Against::AtMost(300.0));
     let gates = measure().step(&bounds, &evidence(true, "before"), &now);
-    assert!(!kept_time(&gates));
+    assert!(!evidence::in_time(&gates));
     assert_eq!(found(&gates, "key").verdict, Verdict::Inconclusive);
     assert_ne!(verdict(&gates), Verdict::Pass);
     now.policy.after_run.permits_held = Some(3.0);
