@@ -26,11 +26,11 @@ const BRANCHES: usize = Dependency::ALL.len();
 const BRANCH_BUCKETS_SECS: [f64; 14] =
     [0.000_5, 0.001, 0.002, 0.005, 0.010, 0.020, 0.040, 0.070, 0.100, 0.150, 0.200, 0.280, 0.300, 0.500];
 
-/// Upper bounds of the buckets of a queue age, in seconds of model time. The bound of 12 ms is one of them, so that its
-/// gate needs no interpolation.
-const QUEUE_AGE_BUCKETS_SECS: [f64; 18] = [
-    0.000_5, 0.001, 0.002, 0.003, 0.005, 0.008, 0.012, 0.016, 0.025, 0.040, 0.070, 0.100, 0.150, 0.250,
-    0.500, 1.0, 2.0, 5.0,
+/// Upper bounds of the buckets of a queue age, in seconds of model time. The bound of 12 ms is one of them, and that with two
+/// ticks of a timer, so that their gates need no interpolation.
+const QUEUE_AGE_BUCKETS_SECS: [f64; 19] = [
+    0.000_5, 0.001, 0.002, 0.003, 0.005, 0.008, 0.012, 0.014, 0.016, 0.025, 0.040, 0.070, 0.100, 0.150,
+    0.250, 0.500, 1.0, 2.0, 5.0,
 ];
 
 /// How an ask for a slot ended.
