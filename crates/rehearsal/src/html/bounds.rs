@@ -132,7 +132,7 @@ fn columns(view: &View<'_>) -> Vec<(usize, &'static str, f64)> {
     match view.policies.len() {
         0 => Vec::new(),
         1 => vec![(0, "observed", COLUMNS[1])],
-        2 => vec![(0, "before", COLUMNS[1]), (1, "after", COLUMNS[2])],
+        2 if view.is_comparison() => vec![(0, "before", COLUMNS[1]), (1, "after", COLUMNS[2])],
         many => vec![(0, "first", COLUMNS[1]), (many - 1, "last", COLUMNS[2])],
     }
 }

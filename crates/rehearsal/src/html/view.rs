@@ -7,7 +7,7 @@ use super::{
     text::{self, Unit},
 };
 use crate::{
-    gates::{Gate, Rule, evidence::sign},
+    gates::{Gate, Role, Rule, evidence::sign},
     report::{Report, State},
     slo::RunInfo,
 };
@@ -255,6 +255,7 @@ impl<'a> View<'a> {
     /// Whether there is a before and an after, and nothing else.
     pub(super) fn is_comparison(&self) -> bool {
         self.policies.len() == 2
+            && matches!(self.report.policies.as_slice(), [first, _] if first.role == Role::Before)
     }
 }
 
