@@ -24,8 +24,8 @@ const ROUND: usize = 400;
 const ROUNDS: usize = 15;
 /// Requests under way at once, about what the suite sees at 250 requests a second.
 const CONCURRENCY: usize = 20;
-/// What the ratio should not exceed.
-const GOAL: f64 = 1.25;
+/// What the ratio should not exceed, with every mechanism on.
+const GOAL: f64 = 1.35;
 
 /// Identity of every request; the bare side ignores it.
 const IDENTITY: [(&str, &str); 4] = [
