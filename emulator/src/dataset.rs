@@ -128,6 +128,7 @@ impl DataSet {
             plan: weighted(Column::Plan, &names::PLANS, [55, 80, 94]),
             policy_version: self.policy_version(tenant),
             home_item_ids: progression(&mut items, count).map(names::item).collect(),
+            policy: None,
         })
     }
 

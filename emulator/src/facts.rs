@@ -55,12 +55,13 @@ impl ProfileStoreService for Facts {
         &self,
         request: Request<FetchProfileRequest>,
     ) -> Result<Response<FetchProfileResponse>, Status> {
-        let (caller, FetchProfileRequest { tenant, subject }) = self.receive(request);
+        let (caller, FetchProfileRequest { tenant, subject, with_policy }) = self.receive(request);
         let key = draw::key([&*tenant, &*subject]);
         let about = Subject { dependency: Dependency::Profile, operation: "FetchProfile", key };
         let row = |data: &DataSet, _, timing| {
             let row = data.profile(&tenant, &subject)?;
-            Some(FetchProfileResponse { timing: Some(timing), ..row })
+            let policy = with_policy.then(|| data.policy(&tenant, &subject, row.policy_version)).flatten();
+            Some(FetchProfileResponse { timing: Some(timing), policy, ..row })
         };
         self.0.serve(about, caller, row).await
     }

@@ -326,6 +326,11 @@ pub(crate) fn get_home(head: &[(&str, &str)]) -> Request<Full<bytes::Bytes>> {
     request.body(Full::default()).expect("a request")
 }
 
+/// The key that profile signs with, where the policy has summaries emitted.
+pub(crate) fn summary_issuer() -> ::summary::Issuer {
+    ::summary::Issuer::from_seed(::summary::KeyId::parse("suite").expect("an id"), &[42; 32])
+}
+
 /// Waits until something holds, by looking again and again within [`PATIENCE`].
 pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let give_up = now() + PATIENCE;

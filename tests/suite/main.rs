@@ -24,3 +24,4 @@ mod recovery;
 mod sockets;
 mod statuses;
 mod strangers;
+mod summary;

@@ -1,6 +1,6 @@
 //! Entitlement: what the authenticated subject may do, derived from one version of the tenant's policy.
 //!
-//! `decide` holds the rules, `service` the gRPC edge and the call to the dependency behind it.
+//! `service` is the gRPC edge and the call to the dependency behind it; the rules are those of `summary::claims`.
 
 pub mod decide;
 mod service;

@@ -2,19 +2,17 @@
 
 use base::{Nanos, Phase, Refusal};
 use runtime::host::Channel;
+use summary::claims::{self, Facts};
 use tonic::{Code, Request, Response, Status};
 use wire::{
-    emulator::v1::{
-        ClaimRule, FetchPolicyRequest, FetchPolicyResponse,
-        policy_store_service_client::PolicyStoreServiceClient,
-    },
+    emulator::v1::{FetchPolicyRequest, policy_store_service_client::PolicyStoreServiceClient},
     entitlement::v1::{
         Entitlement, GetEntitlementRequest, GetEntitlementResponse,
         entitlement_service_server::EntitlementService,
     },
 };
 
-use crate::decide::{self, Facts, Policy, Rule};
+use crate::decide;
 
 pub(crate) struct Service {
     store: PolicyStoreServiceClient<Channel>,
@@ -45,7 +43,7 @@ impl Service {
             self.store.clone().fetch_policy(runtime::outbound(&context, self.reserve, question)).await;
         let document = answer.map_err(|status| refuse(&status))?.into_inner();
         progress.enter(Phase::Handler);
-        let entitlement = decide::entitle(&policy(document), &facts, identity.region.as_str())?;
+        let entitlement = claims::entitle(&document.into(), &facts, identity.region.as_str())?;
         let entitlement = Entitlement {
             policy_version: entitlement.policy_version,
             revocation_epoch: entitlement.revocation_epoch,
@@ -60,22 +58,6 @@ fn refuse(status: &Status) -> Refusal {
         return decide::unknown_version().in_phase(Phase::Upstream);
     }
     runtime::upstream_error(Phase::Upstream, status)
-}
-
-fn policy(document: FetchPolicyResponse) -> Policy {
-    Policy {
-        version: document.policy_version,
-        revocation_epoch: document.revocation_epoch,
-        plan_rules: rules(document.plan_rules),
-        segment_rules: rules(document.segment_rules),
-        region_exclusions: rules(document.region_exclusions),
-        grants: document.grants,
-        denials: document.denials,
-    }
-}
-
-fn rules(rules: Vec<ClaimRule>) -> Vec<Rule> {
-    rules.into_iter().map(|rule| Rule { selector: rule.selector, claims: rule.claims }).collect()
 }
 
 #[tonic::async_trait]

@@ -6,6 +6,7 @@ mod duration;
 mod emulate;
 mod endpoints;
 mod exit;
+mod keys;
 mod load;
 mod policy;
 mod probe;
@@ -43,6 +44,9 @@ enum Command {
     Probe(probe::Args),
     /// Validate policy, workload and scenario files.
     Check(check::Args),
+    /// Make keys for the signed entitlement summary.
+    #[command(subcommand)]
+    Keys(keys::Command),
     /// Look into a policy: what its figures add up to.
     #[command(subcommand)]
     Policy(policy::Command),
@@ -57,6 +61,7 @@ fn main() -> std::process::ExitCode {
         Command::Emulator(command) => emulate::run(command),
         Command::Probe(args) => probe::run(args),
         Command::Check(args) => check::run(&args),
+        Command::Keys(command) => keys::run(command),
         Command::Policy(command) => policy::run(command),
     };
     exit.report()

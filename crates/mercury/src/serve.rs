@@ -103,6 +103,9 @@ pub(crate) struct Args {
     /// The exposure ledger of experiment.
     #[arg(long, value_name = "FILE", env = "MERCURY_LEDGER", default_value = "exposures.sqlite")]
     ledger: PathBuf,
+    /// The key that profile signs entitlement summaries with, where the policy has them emitted.
+    #[arg(long, value_name = "FILE", env = "MERCURY_SUMMARY_KEY")]
+    summary_key: Option<PathBuf>,
     /// The emulator's scenario [default: the one that this binary ships with].
     #[arg(long, value_name = "FILE", env = "MERCURY_SCENARIO")]
     scenario: Option<PathBuf>,
@@ -222,7 +225,7 @@ async fn serve(args: Args, mut process: Process) -> Result<DrainReport, Exit> {
             authenticator: Arc::new(HeaderAuthenticator),
             links: Links::new(&process.registry),
         };
-        let routes = build(&host, &args.ledger).await?;
+        let routes = build(&host, &args).await?;
         process.open_service(&host, main, routes)?;
         process.open_admin(
             admin,
@@ -273,14 +276,14 @@ pub(crate) fn policy(path: Option<&Path>) -> Result<model::policy::Policy, Exit>
     }
 }
 
-async fn build(host: &Host, ledger: &Path) -> Result<Routes, Exit> {
+async fn build(host: &Host, args: &Args) -> Result<Routes, Exit> {
     Ok(match host.service {
         ServiceName::HomeApi => home_api::build(host)?,
-        ServiceName::Profile => profile::build(host)?,
+        ServiceName::Profile => profile::build(host, crate::keys::issuer(args.summary_key.as_deref())?)?,
         ServiceName::Entitlement => entitlement::build(host)?,
         ServiceName::Inventory => inventory::build(host)?,
         ServiceName::Pricing => pricing::build(host)?,
-        ServiceName::Experiment => experiment::build(host, ledger).await?,
+        ServiceName::Experiment => experiment::build(host, &args.ledger).await?,
         ServiceName::Recommendation => recommendation::build(host)?,
         ServiceName::Reputation => reputation::build(host)?,
     })

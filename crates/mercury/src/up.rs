@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use model::scale::Scale;
 use rehearsal::{OnChildExit, SuiteOptions};
 
-use crate::{check, exit::Exit, serve, world};
+use crate::{check, exit::Exit, keys, serve, world};
 
 /// Arguments of `mercury up`.
 #[derive(Debug, clap::Args)]
@@ -19,6 +19,9 @@ pub(crate) struct Args {
     /// The policy [default: the shipped one].
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
+    /// The key that profile signs entitlement summaries with (`mercury keys init`); needed where the policy has them emitted.
+    #[arg(long, value_name = "FILE")]
+    summary_key: Option<PathBuf>,
     /// The emulator's scenario [default: the shipped one].
     #[arg(long, value_name = "FILE")]
     scenario: Option<PathBuf>,
@@ -55,12 +58,16 @@ enum ChildExit {
 
 pub(crate) fn run(args: Args) -> Exit {
     // A wrong file is reported here, once, and not by each child in its log.
-    if let Err(exit) = serve::policy(args.policy.as_deref()).and(check::scenario(args.scenario.as_deref())) {
+    let files = serve::policy(args.policy.as_deref())
+        .and_then(|policy| keys::suits(&policy, args.summary_key.as_deref()))
+        .and(check::scenario(args.scenario.as_deref()));
+    if let Err(exit) = files {
         return exit;
     }
     let options = SuiteOptions {
         port: args.port,
         policy: args.policy,
+        summary_key: args.summary_key,
         scenario: args.scenario,
         seed: args.seed,
         scale: args.scale,

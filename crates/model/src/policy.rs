@@ -20,7 +20,7 @@ pub use self::{
     audit::{Audit, Finding, Rule},
     mechanisms::Mechanism,
     overlay::overlay,
-    parts::{BranchPolicy, DegradationPolicy, ExposurePolicy, Limits, ServicePolicy},
+    parts::{BranchPolicy, DegradationPolicy, ExposurePolicy, Limits, ServicePolicy, SummaryPolicy},
 };
 
 /// The policy document that this version ships with, as a file name for messages and its text.
@@ -125,6 +125,8 @@ pub struct Policy {
     pub coalescing: coalescing::Rules,
     /// When optional sections give way to the process's own pressure.
     pub degradation: DegradationPolicy,
+    /// The entitlement summary.
+    pub summary: SummaryPolicy,
     /// How many times slower than declared everything runs; 1 is real time. Not part of the document.
     pub dilation: u32,
     mechanisms: mechanisms::Rollouts,
@@ -153,6 +155,8 @@ impl Policy {
         }
         let (flights, pressure) = (&mut dilated.coalescing, &mut dilated.degradation);
         for span in [
+            &mut dilated.summary.lifetime,
+            &mut dilated.summary.lifetime_max,
             &mut flights.freshness_window,
             &mut flights.useful_min,
             &mut flights.duration_max,
@@ -225,6 +229,7 @@ fn policy(table: &mut Table<'_>, digest: u64) -> Option<Policy> {
     });
     let coalescing = table.section("coalescing", parts::coalescing);
     let degradation = table.section("degradation", parts::degradation);
+    let summary = table.section("summary", parts::summary);
     let services = table.section("services", |services| {
         every(ServiceName::ALL.map(|name| services.section(name.as_str(), parts::service)))
     });
@@ -288,6 +293,7 @@ fn policy(table: &mut Table<'_>, digest: u64) -> Option<Policy> {
         exposure: exposure?,
         coalescing: coalescing?,
         degradation: degradation?,
+        summary: summary?,
         dilation: 1,
         mechanisms: mechanisms?,
         admission: admission?,

@@ -1,6 +1,8 @@
 //! Service: the gRPC edge of profile. Protobuf stops here.
 
-use base::{Nanos, Phase, Reason, Refusal};
+use std::sync::Arc;
+
+use base::{Nanos, Phase, Reason, Refusal, WallClock};
 use runtime::host::Channel;
 use tonic::{Code, Request, Response, Status};
 use wire::{
@@ -10,16 +12,27 @@ use wire::{
     profile::v1::{GetProfileRequest, GetProfileResponse, Profile, profile_service_server::ProfileService},
 };
 
-use crate::decide::{self, StoredProfile};
+use crate::{
+    decide::{self, StoredProfile},
+    emit::Emitter,
+};
 
 pub(crate) struct Service {
     store: ProfileStoreServiceClient<Channel>,
     reserve: Nanos,
+    /// None where the policy of the suite has no summaries emitted.
+    emitter: Option<Emitter>,
+    wall: Arc<dyn WallClock>,
 }
 
 impl Service {
-    pub(crate) fn new(store: Channel, reserve: Nanos) -> Self {
-        Self { store: ProfileStoreServiceClient::new(store), reserve }
+    pub(crate) fn new(
+        store: Channel,
+        reserve: Nanos,
+        emitter: Option<Emitter>,
+        wall: Arc<dyn WallClock>,
+    ) -> Self {
+        Self { store: ProfileStoreServiceClient::new(store), reserve, emitter, wall }
     }
 
     async fn resolve(&self, request: Request<GetProfileRequest>) -> Result<GetProfileResponse, Refusal> {
@@ -30,13 +43,18 @@ impl Service {
         let question = FetchProfileRequest {
             tenant: identity.tenant.as_str().to_owned(),
             subject: identity.subject.as_str().to_owned(),
+            with_policy: self.emitter.is_some(),
         };
         progress.enter(Phase::Upstream);
         let answer =
             self.store.clone().fetch_profile(runtime::outbound(&context, self.reserve, question)).await;
-        let row = answer.map_err(|status| refuse(&status))?.into_inner();
+        let mut row = answer.map_err(|status| refuse(&status))?.into_inner();
         progress.enter(Phase::Handler);
+        let policy = row.policy.take();
         let profile = decide::resolve(identity.subject.as_str(), stored(row))?;
+        let emitted = self.emitter.as_ref().and_then(|emitter| {
+            emitter.emit(&profile, identity, policy.map(Into::into), self.wall.unix_ms())
+        });
         let profile = Profile {
             tenant: identity.tenant.as_str().to_owned(),
             subject: identity.subject.as_str().to_owned(),
@@ -48,7 +66,7 @@ impl Service {
             policy_version: profile.policy_version,
             home_item_ids: profile.home_item_ids,
         };
-        Ok(GetProfileResponse { profile: Some(profile) })
+        Ok(GetProfileResponse { profile: Some(profile), entitlement_summary: emitted })
     }
 }
 

@@ -1,9 +1,10 @@
 //! Summary: the entitlement summary, signed by who issues the claims and checked by who relies on them. Pure: keys, bytes and
 //! the time are arguments; there is no transport, no file and no clock here.
 //!
-//! [`Issuer`] signs, [`keys`] reads key sets, [`Verifier`] checks, and [`marks`] remembers per tenant what must not be gone
+//! [`claims`] derives them from a policy, [`Issuer`] signs, [`keys`] reads key sets, [`Verifier`] checks, and [`marks`] remembers per tenant what must not be gone
 //! back behind. Every refusal has a reason of a closed set, [`Rejection`]; nothing that is refused was read as a grant.
 
+pub mod claims;
 pub mod keys;
 pub mod marks;
 mod payload;
@@ -13,7 +14,7 @@ mod verify;
 
 pub use keys::{KeyError, KeyId, KeySet};
 pub use marks::{Mark, Marks};
-pub use payload::{CLAIM_BYTES_MAX, CLAIMS_MAX, PAYLOAD_BYTES_MAX, SCHEMA_VERSION, Summary};
+pub use payload::{PAYLOAD_BYTES_MAX, SCHEMA_VERSION, Summary};
 pub use rejection::Rejection;
 pub use sign::Issuer;
 pub use verify::{Expected, Rules, Verifier};

@@ -4,14 +4,13 @@ use base::{Region, Subject, Tenant};
 use prost::Message as _;
 use wire::summary::v1::EntitlementSummary;
 
-use crate::Rejection;
+use crate::{
+    Rejection,
+    claims::{CLAIMS_MAX, is_claim},
+};
 
 /// The schema that this version writes and reads.
 pub const SCHEMA_VERSION: u32 = 1;
-/// Most claims of one subject.
-pub const CLAIMS_MAX: usize = 256;
-/// Longest claim, in bytes.
-pub const CLAIM_BYTES_MAX: usize = 64;
 /// Largest payload: every claim at its longest, the names, and what protobuf adds.
 pub const PAYLOAD_BYTES_MAX: usize = 20 * 1_024;
 
@@ -75,12 +74,4 @@ impl Summary {
             claims: message.claims,
         })
     }
-}
-
-/// Whether a text is a claim: 1 to 64 bytes of a-z, 0-9, '-', '_', '.' and ':'.
-fn is_claim(text: &str) -> bool {
-    let plain = |byte: u8| {
-        byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'_' | b'.' | b':')
-    };
-    (1..=CLAIM_BYTES_MAX).contains(&text.len()) && text.bytes().all(plain)
 }

@@ -38,11 +38,22 @@ fn answer<T>(rig: &Rig, call: impl Future<Output = Result<Response<T>, Status>>)
 }
 
 fn profile() -> FetchProfileRequest {
-    FetchProfileRequest { tenant: TENANT.to_owned(), subject: SUBJECT.to_owned() }
+    FetchProfileRequest { tenant: TENANT.to_owned(), subject: SUBJECT.to_owned(), with_policy: false }
 }
 
 fn policy(policy_version: u64) -> FetchPolicyRequest {
     FetchPolicyRequest { tenant: TENANT.to_owned(), subject: SUBJECT.to_owned(), policy_version }
+}
+
+#[test]
+fn a_row_comes_with_its_policy_when_that_is_asked_for() {
+    let rig = Rig::new();
+    let facts = Facts(Arc::clone(&rig.engine));
+    let data = DataSet::new(SEED);
+    let wanted = FetchProfileRequest { with_policy: true, ..profile() };
+    let told = answer(&rig, facts.fetch_profile(ask(Dependency::Profile, wanted))).expect("a row");
+    let document = data.policy(TENANT, SUBJECT, told.policy_version).expect("in the data set");
+    assert_eq!(told.policy, Some(document), "what the policy store would answer, without timing");
 }
 
 #[test]

@@ -109,7 +109,7 @@ pub(crate) fn service(
         };
         let routes = match service {
             ServiceName::HomeApi => home_api::build(&host),
-            ServiceName::Profile => profile::build(&host),
+            ServiceName::Profile => profile::build(&host, Some(super::summary_issuer())),
             ServiceName::Entitlement => entitlement::build(&host),
             ServiceName::Inventory => inventory::build(&host),
             ServiceName::Pricing => pricing::build(&host),

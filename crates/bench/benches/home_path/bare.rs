@@ -97,7 +97,7 @@ macro_rules! hop {
 hop! {
     ProfileService::get_profile(GetProfileRequest) -> GetProfileResponse = profile,
         profile_store_service_client::ProfileStoreServiceClient.fetch_profile(|_asked| leaf::FetchProfileRequest {
-            tenant: tenant(), subject: subject(),
+            tenant: tenant(), subject: subject(), with_policy: false,
         });
     EntitlementService::get_entitlement(GetEntitlementRequest) -> GetEntitlementResponse = entitlement,
         policy_store_service_client::PolicyStoreServiceClient.fetch_policy(|asked| leaf::FetchPolicyRequest {

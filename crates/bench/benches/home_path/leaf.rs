@@ -43,7 +43,8 @@ impl Replies {
         let at = channel(suite::emulator().await).await;
         let [(_, tenant), (_, subject), _, (_, region)] =
             IDENTITY.map(|(name, value)| (name, value.to_owned()));
-        let question = FetchProfileRequest { tenant: tenant.clone(), subject: subject.clone() };
+        let question =
+            FetchProfileRequest { tenant: tenant.clone(), subject: subject.clone(), with_policy: false };
         let profile = ProfileStoreServiceClient::new(at.clone()).fetch_profile(question).await;
         let profile = profile.expect("a known subject").into_inner();
         let (item_ids, currency_code) = (profile.home_item_ids.clone(), profile.currency_code.clone());

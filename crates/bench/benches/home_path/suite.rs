@@ -93,7 +93,7 @@ async fn open(service: ServiceName, leaves: SocketAddr, peers: BTreeMap<String, 
     };
     let routes = match service {
         ServiceName::HomeApi => home_api::build(&host),
-        ServiceName::Profile => profile::build(&host),
+        ServiceName::Profile => profile::build(&host, None),
         ServiceName::Entitlement => entitlement::build(&host),
         ServiceName::Inventory => inventory::build(&host),
         ServiceName::Pricing => pricing::build(&host),

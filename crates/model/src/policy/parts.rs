@@ -56,6 +56,19 @@ pub struct Limits {
     pub local_reset_streams_max: u32,
 }
 
+/// The entitlement summary: how long it lives, and whether profile emits it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SummaryPolicy {
+    /// Whether profile adds it to its answers. It needs a signing key then.
+    pub emit: bool,
+    /// From issue to expiry.
+    pub lifetime: Nanos,
+    /// A longer-lived one is refused.
+    pub lifetime_max: Nanos,
+    /// How far the clocks of issuer and receiver may differ.
+    pub leeway: Nanos,
+}
+
 /// How exposures reach the ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExposurePolicy {
@@ -132,6 +145,22 @@ pub(super) fn limits(table: &mut Table<'_>) -> Option<Limits> {
         pending_reset_streams_max: pending_reset_streams_max?,
         local_reset_streams_max: local_reset_streams_max?,
     })
+}
+
+pub(super) fn summary(table: &mut Table<'_>) -> Option<SummaryPolicy> {
+    /// An hour: a claim that was taken away must not live on in a signature for longer, whatever the revocations say.
+    const LIFETIME_MS_MAX: u64 = 3_600_000;
+    let emit = table.boolean_or("emit", false);
+    let lifetime = table.millis("lifetime_ms", 1_000..=LIFETIME_MS_MAX);
+    let lifetime_max = table.millis("lifetime_max_ms", 1_000..=LIFETIME_MS_MAX);
+    let leeway = table.millis("leeway_ms", 0..=SPAN_MS_MAX);
+    if let (Some(lifetime), Some(max)) = (lifetime, lifetime_max)
+        && lifetime > max
+    {
+        table.fault("lifetime_ms", "must not exceed lifetime_max_ms: every summary would be refused");
+    }
+    let (lifetime, lifetime_max) = (lifetime?, lifetime_max?);
+    Some(SummaryPolicy { emit: emit?, lifetime, lifetime_max, leeway: leeway? })
 }
 
 pub(super) fn exposure(table: &mut Table<'_>) -> Option<ExposurePolicy> {

@@ -64,7 +64,7 @@ fn every_fault_is_reported_at_once() {
         .replace("slots = 420", "slots = 339")
         .replace("enterprise = { floor_percent = 6,", "enterprise = { floor_percent = 96,")
         .replace("[branches.profile]\nworst_useful_ms = 90", "[branches.profile]\nenabled = false")
-        .replace("generation = 2\n", "");
+        .replace("generation = 3\n", "");
     let found = faults(&text);
     let paths: Vec<&str> = found.iter().filter_map(|fault| fault.split(": ").nth(1)).collect();
     assert_eq!(
@@ -113,6 +113,12 @@ fn rules_across_keys_hold() {
             "response_reserve_ms: must equal services.home-api.reserve_ms",
         ),
         ("worst_useful_ms = 90", "worst_useful_ms = 259", "objective_ms: is too short"),
+        (
+            "lifetime_max_ms = 300000",
+            "lifetime_max_ms = 59999",
+            "summary.lifetime_ms: must not exceed lifetime_max_ms",
+        ),
+        ("lifetime_max_ms = 300000", "lifetime_max_ms = 3600001", "summary.lifetime_max_ms: expected"),
         (
             "default_timeout_ms = 300\n",
             "default_timeout_ms = 2001\n",
@@ -174,9 +180,9 @@ proptest! {
             prop_assert_eq!(faults.list()[0].line, number + 1);
         }
         let zero = Policy::parse("p.toml", &with_value(number, "0"));
-        // Only an internal hop's own reserve may be nothing.
+        // Only an internal hop's own reserve may be nothing, and the leeway of clocks that agree.
         let line = SHIPPED.1.lines().nth(number).unwrap_or_default();
-        prop_assert_eq!(zero.is_ok(), line == "reserve_ms = 2", "{}", line);
+        prop_assert_eq!(zero.is_ok(), line == "reserve_ms = 2" || line.starts_with("leeway_ms"), "{}", line);
     }
 
     #[test]
@@ -186,7 +192,8 @@ proptest! {
         let misspelt: String =
             SHIPPED.1.lines().enumerate().map(|(at, line)| if at == number { format!("x{line}\n") } else { format!("{line}\n") }).collect();
         let faults = Policy::parse("p.toml", &misspelt).expect_err("misspelt");
-        let expected = if line.starts_with("enabled") { 1 } else { 2 };
+        let optional = ["enabled", "emit"].iter().any(|key| line.starts_with(key));
+        let expected = if optional { 1 } else { 2 };
         prop_assert_eq!(faults.list().len(), expected, "{}", faults);
     }
 }
@@ -206,6 +213,9 @@ fn slow_motion_multiplies_every_budget_and_leaves_the_machine_alone() {
     for dependency in Dependency::ALL {
         assert_eq!(slow.branch(dependency).worst_useful, policy.branch(dependency).worst_useful.times(5));
     }
+    assert_eq!(slow.summary.lifetime, policy.summary.lifetime.times(5));
+    assert_eq!(slow.summary.lifetime_max, policy.summary.lifetime_max.times(5));
+    assert_eq!(slow.summary.leeway, policy.summary.leeway, "clocks differ by as much as they do");
     assert_eq!((slow.drain, slow.limits, slow.exposure), (policy.drain, policy.limits, policy.exposure));
     assert_eq!(policy.dilated(1), policy);
 }

@@ -150,6 +150,9 @@ pub(crate) fn arguments(
             if let Some(policy) = &options.policy {
                 flag("--policy", policy.into());
             }
+            if let Some(key) = options.summary_key.as_ref().filter(|_| name == ServiceName::Profile) {
+                flag("--summary-key", key.into());
+            }
             if name == ServiceName::Experiment {
                 flag("--ledger", state.ledgers().join("exposures.db").into());
             }

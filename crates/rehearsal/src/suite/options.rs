@@ -41,6 +41,8 @@ pub struct SuiteOptions {
     pub state_dir: PathBuf,
     /// Policy file; `None` is the shipped one.
     pub policy: Option<PathBuf>,
+    /// The key that profile signs entitlement summaries with; needed where the policy has them emitted.
+    pub summary_key: Option<PathBuf>,
     /// Scenario file; `None` is the shipped one.
     pub scenario: Option<PathBuf>,
     /// Seed of the emulated data and draws.
@@ -68,6 +70,7 @@ impl SuiteOptions {
             port: 0,
             state_dir: state_dir.into(),
             policy: None,
+            summary_key: None,
             scenario: None,
             seed: 1,
             scale: Scale::ONE,

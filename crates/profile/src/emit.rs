@@ -1,0 +1,148 @@
+//! Emit: the entitlement summary that goes with a profile, from the policy version that the profile was resolved under.
+
+use base::{Identity, Nanos};
+use prometheus_client::{
+    metrics::{counter::Counter, family::Family},
+    registry::Registry,
+};
+use summary::{
+    Issuer, Signed, Summary,
+    claims::{self, Facts, Policy},
+};
+
+use crate::decide::Profile;
+
+type Outcomes = Family<[(&'static str, &'static str); 1], Counter>;
+
+/// Signs what a subject may do, for as long as the policy of the suite says.
+pub(crate) struct Emitter {
+    issuer: Issuer,
+    lifetime: Nanos,
+    signed: Counter,
+    missing: Counter,
+    refused: Counter,
+    outcomes: Outcomes,
+}
+
+impl Emitter {
+    pub(crate) fn new(issuer: Issuer, lifetime: Nanos) -> Self {
+        let outcomes = Outcomes::default();
+        let outcome = |name| outcomes.get_or_create_owned(&[("outcome", name)]);
+        Self {
+            issuer,
+            lifetime,
+            signed: outcome("signed"),
+            missing: outcome("policy_missing"),
+            refused: outcome("policy_refused"),
+            outcomes,
+        }
+    }
+
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        let help = "Profiles by what became of the entitlement summary that goes with them";
+        registry.register("profile_summaries", help, self.outcomes.clone());
+    }
+
+    /// The summary of a profile; none when its policy is not there or cannot be applied. The profile itself is sound then,
+    /// and who needs the claims asks entitlement, which says what is wrong.
+    pub(crate) fn emit(
+        &self,
+        profile: &Profile,
+        identity: &Identity,
+        policy: Option<Policy>,
+        now_unix_ms: i64,
+    ) -> Option<Signed> {
+        let Some(policy) = policy else {
+            self.missing.inc();
+            return None;
+        };
+        let facts = Facts::new(profile.plan.clone(), profile.segment.clone(), profile.policy_version);
+        let entitled = facts.and_then(|facts| claims::entitle(&policy, &facts, identity.region.as_str()));
+        let Ok(entitlement) = entitled else {
+            self.refused.inc();
+            return None;
+        };
+        self.signed.inc();
+        let lifetime_ms = i64::try_from(self.lifetime.as_millis()).unwrap_or(i64::MAX);
+        Some(self.issuer.sign(Summary {
+            tenant: identity.tenant.clone(),
+            subject: identity.subject.clone(),
+            region: identity.region.clone(),
+            policy_version: entitlement.policy_version,
+            revocation_epoch: entitlement.revocation_epoch,
+            issued_unix_ms: now_unix_ms,
+            expires_unix_ms: now_unix_ms.saturating_add(lifetime_ms),
+            claims: entitlement.claims,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::{Region, Subject, Tenant, WorkloadClass};
+    use summary::{Expected, KeyId, KeySet, Mark, Rules, Verifier};
+
+    use super::*;
+
+    const NOW_MS: i64 = 1_795_000_000_000;
+
+    fn identity() -> Identity {
+        Identity {
+            tenant: Tenant::parse("tenant-007").expect("a tenant"),
+            subject: Subject::parse("user-00042").expect("a subject"),
+            class: WorkloadClass::Premium,
+            region: Region::parse("eu-west").expect("a region"),
+        }
+    }
+
+    fn profile() -> Profile {
+        Profile {
+            display_name: "Ines Haddad".to_owned(),
+            locale: "en-GB".to_owned(),
+            currency_code: "GBP".to_owned(),
+            segment: "consumer".to_owned(),
+            plan: "plus".to_owned(),
+            policy_version: 6,
+            home_item_ids: Vec::new(),
+        }
+    }
+
+    fn policy() -> Policy {
+        Policy {
+            version: 6,
+            revocation_epoch: 2,
+            grants: ["page.view", "beta.search"].map(str::to_owned).to_vec(),
+            denials: vec!["beta.search".to_owned()],
+            ..Policy::default()
+        }
+    }
+
+    fn emitter() -> Emitter {
+        Emitter::new(Issuer::from_seed(KeyId::parse("test").expect("an id"), &[3; 32]), Nanos::from_secs(60))
+    }
+
+    #[test]
+    fn it_is_of_the_policy_that_the_profile_was_resolved_under_and_verifies() {
+        let (emitter, identity) = (emitter(), identity());
+        let signed = emitter.emit(&profile(), &identity, Some(policy()), NOW_MS).expect("signed");
+        let keys = KeySet::of([&emitter.issuer]).expect("a sound key");
+        let rules = Rules { leeway: Nanos::ZERO, lifetime_max: Nanos::from_secs(60) };
+        let expected =
+            Expected { identity: &identity, policy_version: 6, mark: Mark::default(), now_unix_ms: NOW_MS };
+        let read = Verifier::new(keys, rules).verify(&signed, &expected).expect("authority");
+        assert_eq!(read.claims, ["page.view"]);
+        assert_eq!((read.policy_version, read.revocation_epoch), (6, 2));
+        assert_eq!(emitter.signed.get(), 1);
+    }
+
+    #[test]
+    fn what_cannot_be_derived_is_not_signed_and_counted() {
+        let emitter = emitter();
+        assert!(emitter.emit(&profile(), &identity(), None, NOW_MS).is_none());
+        let other_version = Policy { version: 5, ..policy() };
+        assert!(emitter.emit(&profile(), &identity(), Some(other_version), NOW_MS).is_none());
+        let malformed = Policy { denials: vec!["NO".to_owned()], ..policy() };
+        assert!(emitter.emit(&profile(), &identity(), Some(malformed), NOW_MS).is_none());
+        assert_eq!((emitter.missing.get(), emitter.refused.get(), emitter.signed.get()), (1, 2, 0));
+    }
+}
