@@ -1,10 +1,12 @@
 //! Summary: the entitlement summary, signed by who issues the claims and checked by who relies on them. Pure: keys, bytes and
 //! the time are arguments; there is no transport, no file and no clock here.
 //!
-//! [`claims`] derives them from a policy, [`Issuer`] signs, [`keys`] reads key sets, [`Verifier`] checks, and [`marks`] remembers per tenant what must not be gone
-//! back behind. Every refusal has a reason of a closed set, [`Rejection`]; nothing that is refused was read as a grant.
+//! [`claims`] derives them from a policy, [`Issuer`] signs, [`keys`] reads key sets, [`Verifier`] checks, [`marks`] remembers
+//! per tenant what must not be gone back behind, and [`Comparison`] holds a summary beside the entitlement call. Every refusal has
+//! a reason of a closed set, [`Rejection`]; nothing that is refused was read as a grant.
 
 pub mod claims;
+mod compare;
 pub mod keys;
 pub mod marks;
 mod payload;
@@ -12,6 +14,7 @@ mod rejection;
 mod sign;
 mod verify;
 
+pub use compare::Comparison;
 pub use keys::{KeyError, KeyId, KeySet};
 pub use marks::{Mark, Marks};
 pub use payload::{PAYLOAD_BYTES_MAX, SCHEMA_VERSION, Summary};
