@@ -3,7 +3,9 @@
 //! A window is a second. It is inside when queue age, both occupancies, goodput and the demand on the profile store are;
 //! recovery is over with the first of two consecutive windows that are. The bounds are the objective's or, where the
 //! policy's own peak was worse, the 90th percentile of the windows of that peak: a policy recovers to its own steady state,
-//! however bad that is. A signal that was not measured puts a window neither inside nor outside.
+//! however bad that is. What is counted may go beyond its bound by what chance carries a second of that size, or a small
+//! system that is well would now and then be called impaired. A signal that was not measured puts a window neither inside nor
+//! outside.
 
 use crate::{
     gates::objective,
@@ -12,6 +14,8 @@ use crate::{
 
 /// How many consecutive windows must be inside.
 const WINDOWS: usize = 2;
+/// How many standard deviations chance is allowed.
+const SIGMAS: f64 = 3.0;
 /// The window of the own peak that a bound may stretch to.
 const PEAK_QUANTILE: f64 = 0.9;
 
@@ -60,17 +64,27 @@ pub(crate) fn judge(points: &[TimelinePoint], bounds: &RecoveryBounds) -> Recove
 /// Whether a window is inside. `None` when a signal is missing and no other is outside.
 fn inside(point: &TimelinePoint, bounds: &RecoveryBounds) -> Option<bool> {
     let at_most = |value: Option<f64>, bound: f64| value.map(|value| value <= bound);
+    // Occupancy follows the number of arrivals, whose deviation over its mean is one over its root.
+    let arrivals = SIGMAS / (point.offered.max(1) as f64).sqrt();
+    let calls = bounds.profile_calls_per_s + SIGMAS * bounds.profile_calls_per_s.max(0.0).sqrt();
     let signals = [
+        // An age is no count: nobody may wait longer, however few there are.
         at_most(point.queue_age_ms, bounds.queue_age_ms),
-        at_most(point.occupancy_endpoint, bounds.occupancy_endpoint),
-        at_most(point.occupancy_profile, bounds.occupancy_profile),
-        at_most(point.profile_calls_per_s, bounds.profile_calls_per_s),
-        goodput(point).map(|ratio| ratio >= bounds.goodput_ratio),
+        at_most(point.occupancy_endpoint, bounds.occupancy_endpoint * (1.0 + arrivals)),
+        at_most(point.occupancy_profile, bounds.occupancy_profile * (1.0 + arrivals)),
+        at_most(point.profile_calls_per_s, calls),
+        goodput(point).map(|ratio| ratio >= bounds.goodput_ratio - chance(bounds.goodput_ratio, point)),
     ];
     if signals.contains(&Some(false)) {
         return Some(false);
     }
     signals.into_iter().all(|signal| signal.is_some()).then_some(true)
+}
+
+/// How far chance alone may carry a share of those who stayed in a window.
+fn chance(ratio: f64, point: &TimelinePoint) -> f64 {
+    let stayed = point.offered.saturating_sub(point.departed).max(1) as f64;
+    SIGMAS * (ratio * (1.0 - ratio) / stayed).max(0.0).sqrt()
 }
 
 /// Goodput of one window.
@@ -94,13 +108,14 @@ mod tests {
 
     fn good() -> TimelinePoint {
         TimelinePoint {
-            offered: 100,
-            good: 80,
-            departed: 20,
+            // So many that chance carries them nowhere.
+            offered: 1_000_000,
+            good: 800_000,
+            departed: 200_000,
             queue_age_ms: Some(3.0),
             occupancy_endpoint: Some(0.7),
             occupancy_profile: Some(0.6),
-            profile_calls_per_s: Some(90.0),
+            profile_calls_per_s: Some(900_000.0),
             ..TimelinePoint::default()
         }
     }
@@ -134,11 +149,35 @@ mod tests {
             TimelinePoint { queue_age_ms: Some(12.1), ..good() },
             TimelinePoint { occupancy_endpoint: Some(0.71), ..good() },
             TimelinePoint { occupancy_profile: Some(0.83), ..good() },
-            TimelinePoint { profile_calls_per_s: Some(91.0), ..good() },
-            TimelinePoint { good: 77, ..good() },
+            TimelinePoint { profile_calls_per_s: Some(910_000.0), ..good() },
+            TimelinePoint { good: 770_000, ..good() },
         ] {
             assert_eq!(recovery(&[spoilt, good(), good()]), (Some(1.0), None));
         }
+    }
+
+    #[test]
+    fn a_small_system_is_allowed_what_chance_does_to_it_and_no_wait() {
+        let small = |offered: u64, occupancy, calls, late| TimelinePoint {
+            offered,
+            good: offered * 4 / 5 - late,
+            departed: offered / 5,
+            occupancy_endpoint: Some(occupancy),
+            profile_calls_per_s: Some(calls),
+            ..good()
+        };
+        let bounds = bounds(&[small(250, 0.7, 200.0, 0)]).expect("a whole peak");
+        let first = |point: TimelinePoint| inside(&point, &bounds);
+        assert_eq!(
+            first(small(250, 0.82, 240.0, 8)),
+            Some(true),
+            "200 stayed: three deviations are 5.9 of them"
+        );
+        assert_eq!(first(small(250, 0.84, 240.0, 8)), Some(false));
+        assert_eq!(first(small(250, 0.82, 243.0, 8)), Some(false));
+        assert_eq!(first(small(250, 0.82, 240.0, 10)), Some(false));
+        let waits = TimelinePoint { queue_age_ms: Some(12.1), ..small(250, 0.7, 200.0, 0) };
+        assert_eq!(first(waits), Some(false));
     }
 
     #[test]
@@ -155,8 +194,12 @@ mod tests {
 
     #[test]
     fn a_policy_recovers_to_its_own_peak_where_that_is_worse_than_the_objective() {
-        let strained =
-            TimelinePoint { good: 60, queue_age_ms: Some(70.0), occupancy_profile: Some(0.95), ..good() };
+        let strained = TimelinePoint {
+            good: 600_000,
+            queue_age_ms: Some(70.0),
+            occupancy_profile: Some(0.95),
+            ..good()
+        };
         let wave =
             TimelinePoint { queue_age_ms: Some(300.0), occupancy_profile: Some(1.0), ..strained.clone() };
         let peak: Vec<_> = (0..10).map(|at| if at == 9 { wave.clone() } else { strained.clone() }).collect();
@@ -166,7 +209,7 @@ mod tests {
         let objective = bounds(&[good()]).expect("a whole peak");
         assert_eq!((objective.queue_age_ms, objective.occupancy_profile), (12.0, 0.82));
         assert!((objective.goodput_ratio - 0.98).abs() < 1e-9);
-        assert_eq!((objective.occupancy_endpoint, objective.profile_calls_per_s), (0.7, 90.0));
+        assert_eq!((objective.occupancy_endpoint, objective.profile_calls_per_s), (0.7, 900_000.0));
         let silent = TimelinePoint { occupancy_endpoint: None, ..good() };
         assert_eq!(bounds(&[silent]), None);
         assert_eq!(bounds(&[]), None);

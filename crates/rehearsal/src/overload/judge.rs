@@ -35,7 +35,8 @@ const CALM_GOODPUT_MIN: f64 = 0.98;
 pub(super) const TOLERANCE: &str = "Capacity is the most that any step of the search answered correctly within the objective, \
     per second. Its offered rate is the capacity over the share of callers who stayed; three times that is the overload, and \
     half of it the calm before and after. Back to normal means the first of two consecutive seconds in which queue age, \
-    occupancies, goodput and profile reads are inside the bounds of the ordinary peak, which is the first step of the search. \
+    occupancies, goodput and profile reads are inside the bounds of the ordinary peak, which is the first step of the search, \
+    with three standard deviations of a second of its size for what is counted. \
     Memory is that of home-api: the most that was seen under overload and after it, less the most in the calm before.";
 
 /// The name of a step of the search.

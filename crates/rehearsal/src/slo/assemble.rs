@@ -201,7 +201,8 @@ fn tolerance(report: &Report) -> String {
     let mut text = format!(
         "Recovery: over with the first of two consecutive seconds in which queue age, occupancy of endpoint and profile \
          client, goodput and profile reads are all inside their bounds. Those are the objective's or, where the policy's \
-         own peak was worse, the 90th percentile of the seconds of that peak (recovery_bounds of the state). Its bound is \
+         own peak was worse, the 90th percentile of the seconds of that peak (recovery_bounds of the state); what is counted has \
+         three standard deviations of a second of its size beyond that, queue age none. Its bound is \
          six minutes after a slowdown of fifteen, and in proportion after a shorter one, at least two seconds: here \
          {bound:.1} s. "
     );
