@@ -157,6 +157,7 @@ impl Policy {
         for span in [
             &mut dilated.summary.lifetime,
             &mut dilated.summary.lifetime_max,
+            &mut dilated.summary.staleness_max,
             &mut flights.freshness_window,
             &mut flights.useful_min,
             &mut flights.duration_max,

@@ -9,7 +9,7 @@ pub mod control;
 mod evidence;
 pub mod gates;
 pub mod html;
-pub mod ledger;
+pub use ::rollout::ledger;
 mod measure;
 pub mod overload;
 pub mod report;

@@ -92,9 +92,6 @@ fn rollout(table: &mut Table<'_>, mechanism: Mechanism) -> Option<Rollout> {
         }
         share
     });
-    if mechanism == Mechanism::Summary && mode.is_some_and(|mode| mode != Mode::Off) {
-        table.fault("mode", "must be \"off\": profile does not emit the entitlement summary yet");
-    }
     let regions = match regions? {
         None => Regions::ALL,
         Some(named) => Regions::only(named).ok()?, // `texts_opt` has bounded their number.

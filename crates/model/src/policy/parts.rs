@@ -67,6 +67,16 @@ pub struct SummaryPolicy {
     pub lifetime_max: Nanos,
     /// How far the clocks of issuer and receiver may differ.
     pub leeway: Nanos,
+    /// Whether the entitlement call is there to fall back to.
+    pub call: bool,
+    /// A stream of revocations that is silent for longer vouches for nothing.
+    pub staleness_max: Nanos,
+    /// Comparisons under way at a time; further ones are left out and counted.
+    pub shadow_max: u32,
+    /// Samples of differences that are kept.
+    pub samples_max: u32,
+    /// For how long.
+    pub sample_retention: Nanos,
 }
 
 /// How exposures reach the ledger.
@@ -154,13 +164,28 @@ pub(super) fn summary(table: &mut Table<'_>) -> Option<SummaryPolicy> {
     let lifetime = table.millis("lifetime_ms", 1_000..=LIFETIME_MS_MAX);
     let lifetime_max = table.millis("lifetime_max_ms", 1_000..=LIFETIME_MS_MAX);
     let leeway = table.millis("leeway_ms", 0..=SPAN_MS_MAX);
+    let call = table.boolean_or("call", true);
+    let staleness_max = table.millis("staleness_max_ms", 1_000..=LIFETIME_MS_MAX);
+    let shadow_max = table.integer32("shadow_max", 1..=4_096);
+    let samples_max = table.integer32("samples_max", 0..=1_024);
+    let sample_retention = table.millis("sample_retention_ms", 1_000..=7 * 86_400_000);
     if let (Some(lifetime), Some(max)) = (lifetime, lifetime_max)
         && lifetime > max
     {
         table.fault("lifetime_ms", "must not exceed lifetime_max_ms: every summary would be refused");
     }
     let (lifetime, lifetime_max) = (lifetime?, lifetime_max?);
-    Some(SummaryPolicy { emit: emit?, lifetime, lifetime_max, leeway: leeway? })
+    Some(SummaryPolicy {
+        emit: emit?,
+        lifetime,
+        lifetime_max,
+        leeway: leeway?,
+        call: call?,
+        staleness_max: staleness_max?,
+        shadow_max: shadow_max?,
+        samples_max: samples_max?,
+        sample_retention: sample_retention?,
+    })
 }
 
 pub(super) fn exposure(table: &mut Table<'_>) -> Option<ExposurePolicy> {

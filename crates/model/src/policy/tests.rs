@@ -64,7 +64,7 @@ fn every_fault_is_reported_at_once() {
         .replace("slots = 420", "slots = 339")
         .replace("enterprise = { floor_percent = 6,", "enterprise = { floor_percent = 96,")
         .replace("[branches.profile]\nworst_useful_ms = 90", "[branches.profile]\nenabled = false")
-        .replace("generation = 3\n", "");
+        .replace("generation = 4\n", "");
     let found = faults(&text);
     let paths: Vec<&str> = found.iter().filter_map(|fault| fault.split(": ").nth(1)).collect();
     assert_eq!(
@@ -170,19 +170,21 @@ proptest! {
     #[test]
     fn every_key_refuses_zero_or_means_it_and_refuses_another_type(which in any::<prop::sample::Index>()) {
         let number = *which.get(&assignments());
-        let offered = SHIPPED.1.lines().nth(number).unwrap_or_default().contains("offered_concurrency");
+        let line = SHIPPED.1.lines().nth(number).unwrap_or_default();
+        let fractional = line.contains("offered_concurrency") || line.starts_with("percent");
         for wrong in ["\"1\"", "[1]", "1.5", "-1", "{ a = 1 }"] {
-            if offered && wrong == "1.5" {
-                continue; // The one kind of figure that need not be whole.
+            if fractional && wrong == "1.5" {
+                continue; // The two kinds of figures that need not be whole.
             }
             let faults = Policy::parse("p.toml", &with_value(number, wrong)).expect_err("wrong type");
             prop_assert_eq!(faults.list().len(), 1, "{}", faults);
             prop_assert_eq!(faults.list()[0].line, number + 1);
         }
         let zero = Policy::parse("p.toml", &with_value(number, "0"));
-        // Only an internal hop's own reserve may be nothing, and the leeway of clocks that agree.
-        let line = SHIPPED.1.lines().nth(number).unwrap_or_default();
-        prop_assert_eq!(zero.is_ok(), line == "reserve_ms = 2" || line.starts_with("leeway_ms"), "{}", line);
+        // Only an internal hop's own reserve may be nothing, the leeway of clocks that agree, samples that nobody wants and a
+        // share that is nobody.
+        let may = ["leeway_ms", "samples_max", "percent"].iter().any(|key| line.starts_with(key));
+        prop_assert_eq!(zero.is_ok(), may || line == "reserve_ms = 2", "{}", line);
     }
 
     #[test]
@@ -192,7 +194,7 @@ proptest! {
         let misspelt: String =
             SHIPPED.1.lines().enumerate().map(|(at, line)| if at == number { format!("x{line}\n") } else { format!("{line}\n") }).collect();
         let faults = Policy::parse("p.toml", &misspelt).expect_err("misspelt");
-        let optional = ["enabled", "emit"].iter().any(|key| line.starts_with(key));
+        let optional = ["enabled", "emit", "call", "percent"].iter().any(|key| line.starts_with(key));
         let expected = if optional { 1 } else { 2 };
         prop_assert_eq!(faults.list().len(), expected, "{}", faults);
     }

@@ -95,7 +95,7 @@ fn story(phase: &Phase, rungs: &[Rung]) -> report::Scenario {
             let verdict = match last.decision {
                 Decision::Advance => Verdict::Pass,
                 Decision::Skip => Verdict::NotApplicable,
-                Decision::Abort | Decision::Reverse => Verdict::Fail,
+                Decision::Abort | Decision::Refuse | Decision::Reverse => Verdict::Fail,
                 Decision::Begin | Decision::Hold | Decision::Repair => Verdict::Inconclusive,
             };
             let before = before(phase, rungs);

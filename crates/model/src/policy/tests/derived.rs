@@ -89,7 +89,7 @@ fn a_wrong_overlay_is_refused_with_its_key_paths() {
         ("[mechanisms.coalescing]\nclasses = [\"gold\"]", "mechanisms.coalescing.classes[0]"),
         ("[mechanisms.coalescing]\nregions = []", "mechanisms.coalescing.regions"),
         ("[mechanisms.coalesing]\nmode = \"on\"", "mechanisms.coalesing"),
-        ("[mechanisms.summary]\nmode = \"shadow\"", "mechanisms.summary.mode"),
+        ("[mechanisms.summary]\nmode = \"dark\"", "mechanisms.summary.mode"),
         ("[admission.endpoint]\nlimit = 641", "admission.endpoint.limit"),
         ("[admission.endpoint]\nlimit = 0", "admission.endpoint.limit"),
         (

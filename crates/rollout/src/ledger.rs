@@ -193,6 +193,15 @@ pub fn verify(path: &Path) -> Result<Verified, LedgerError> {
     check(path, &file::read(path)?, head.as_ref())
 }
 
+/// The last acknowledged decision, by the small file beside the ledger at `path`; `None` when there is none. Cheap, for who
+/// looks again and again whether anything was decided.
+///
+/// # Errors
+/// [`LedgerError`] when it cannot be read, or is no head.
+pub fn head(path: &Path) -> Result<Option<Head>, LedgerError> {
+    file::read_head(path)
+}
+
 /// Where every subject stands after `entries`.
 pub fn replay<'e>(entries: impl IntoIterator<Item = &'e Entry>) -> BTreeMap<&'e str, &'e str> {
     let moves = entries.into_iter().filter(|entry| entry.decision != Decision::Repair);

@@ -21,6 +21,8 @@ pub enum Decision {
     Skip,
     /// Not enough evidence: the subject stays at `from`.
     Hold,
+    /// The evidence breached a bound: the subject stays at `from`.
+    Refuse,
     /// A bound was breached at `to`, which is still in force: a reversal is owed.
     Abort,
     /// The subject was put back to `to`.
@@ -37,6 +39,7 @@ impl Decision {
             Self::Advance => "advance",
             Self::Skip => "skip",
             Self::Hold => "hold",
+            Self::Refuse => "refuse",
             Self::Abort => "abort",
             Self::Reverse => "reverse",
             Self::Repair => "repair",
@@ -126,7 +129,7 @@ impl Entry {
             Decision::Begin | Decision::Advance | Decision::Skip | Decision::Abort | Decision::Reverse => {
                 Some(&self.to)
             }
-            Decision::Hold => self.from.as_deref(),
+            Decision::Hold | Decision::Refuse => self.from.as_deref(),
             Decision::Repair => None,
         }
     }
