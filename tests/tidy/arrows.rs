@@ -7,7 +7,8 @@ use toml::{Table, Value};
 use crate::repo::Repo;
 
 /// What the services may import: everything below them, never each other.
-const BELOW_SERVICES: &[&str] = &["base", "wire", "control", "model", "summary", "stack", "serve", "runtime"];
+const BELOW_SERVICES: &[&str] =
+    &["base", "wire", "control", "model", "summary", "stack", "serve", "runtime", "rollout"];
 
 /// The table of the map. A package without a row is a fault; a row without a package is a room not yet built.
 const MAY_IMPORT: &[(&str, &[&str])] = &[
@@ -18,7 +19,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("summary", &["base", "wire"]),
     ("stack", &["base", "control"]),
     ("serve", &["base", "wire"]),
-    ("runtime", &["base", "wire", "control", "model", "stack", "serve"]),
+    ("rollout", &["base"]),
+    ("runtime", &["base", "wire", "control", "model", "stack", "serve", "rollout"]),
     ("home-api", BELOW_SERVICES),
     ("profile", BELOW_SERVICES),
     ("entitlement", BELOW_SERVICES),
@@ -30,7 +32,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("emulator", &["base", "wire", "model", "serve"]),
     ("load", &["base", "wire", "model"]),
     ("simulation", &["base", "control", "model"]),
-    ("rehearsal", &["base", "wire", "model", "summary", "load", "simulation"]),
+    ("rehearsal", &["base", "wire", "model", "summary", "rollout", "load", "simulation"]),
 ];
 
 /// Where people read it.

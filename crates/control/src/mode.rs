@@ -197,12 +197,16 @@ impl Rollout {
 
     /// What the mechanism does for a request.
     pub fn applies(&self, identity: &Identity) -> Decision {
-        // The hash last: the other two are cheaper, and without a mode nothing is computed at all.
-        let in_scope = self.mode != Mode::Off
-            && self.scope.classes.contains(identity.class)
+        // Without a mode nothing is computed at all.
+        Decision { mode: self.mode, in_scope: self.mode != Mode::Off && self.covers(identity) }
+    }
+
+    /// Whether a request is in the scope, whatever the mode.
+    pub fn covers(&self, identity: &Identity) -> bool {
+        // The hash last: the other two are cheaper.
+        self.scope.classes.contains(identity.class)
             && self.scope.regions.contains(&identity.region)
-            && self.position(&identity.tenant, &identity.subject) < self.scope.share.parts();
-        Decision { mode: self.mode, in_scope }
+            && self.position(&identity.tenant, &identity.subject) < self.scope.share.parts()
     }
 
     /// Where a subject stands in this mechanism's rollout, from 0 to 9,999. A share takes the lowest.

@@ -6,13 +6,18 @@ use base::{Deadline, Identity, Nanos};
 use control::mode::{Decision, Mode};
 use model::policy::{Mechanism, Policy};
 
+use crate::era::Era;
+
 /// Every mechanism's decision about one request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Applied([Decision; Mechanism::ALL.len()]);
 
 impl Applied {
-    pub(crate) fn of(policy: &Policy, identity: &Identity) -> Self {
-        Self(Mechanism::ALL.map(|mechanism| policy.mechanism(mechanism).applies(identity)))
+    pub(crate) fn of(policy: &Policy, era: &Era, identity: &Identity) -> Self {
+        Self(Mechanism::ALL.map(|mechanism| match mechanism {
+            Mechanism::Summary => era.summary(policy, identity),
+            other => policy.mechanism(other).applies(identity),
+        }))
     }
 
     /// What a mechanism does for the request.
@@ -83,15 +88,15 @@ mod tests {
 
     #[test]
     fn the_header_names_what_applies_and_nothing_else() {
-        let applied = Applied::of(&Policy::shipped(), &someone());
+        let applied = Applied::of(&Policy::shipped(), &Era::default(), &someone());
         assert_eq!(applied.header(), "deadline=on,cancellation=on,admission=on,coalescing=on,degradation=on");
         let legacy = Policy::parse(LEGACY.0, LEGACY.1).expect("valid");
-        assert_eq!(Applied::of(&legacy, &someone()).header(), "");
+        assert_eq!(Applied::of(&legacy, &Era::default(), &someone()).header(), "");
         let changes = "[mechanisms.admission]\nmode = \"shadow\"\nclasses = [\"premium\"]\n[mechanisms.deadline]\nmode = \"shadow\"\n";
         let text = overlay(SHIPPED, ("changes", changes)).expect("valid");
         let mixed = Policy::parse("mixed", &text).expect("valid");
         assert_eq!(
-            Applied::of(&mixed, &someone()).header(),
+            Applied::of(&mixed, &Era::default(), &someone()).header(),
             "deadline=shadow,cancellation=on,coalescing=on,degradation=on"
         );
     }
@@ -99,9 +104,9 @@ mod tests {
     #[test]
     fn the_objective_bounds_those_who_named_no_deadline() {
         let policy = Policy::shipped();
-        let on = Applied::of(&policy, &someone()).of_mechanism(Mechanism::Deadline);
+        let on = Applied::of(&policy, &Era::default(), &someone()).of_mechanism(Mechanism::Deadline);
         let legacy = Policy::parse(LEGACY.0, LEGACY.1).expect("valid");
-        let off = Applied::of(&legacy, &someone()).of_mechanism(Mechanism::Deadline);
+        let off = Applied::of(&legacy, &Era::default(), &someone()).of_mechanism(Mechanism::Deadline);
         let (arrived, shell) = (Nanos::from_secs(1), Deadline::at(Nanos::from_secs(3)));
         let objective = Deadline::at(Nanos::from_millis(1_300));
         assert_eq!(Term::of(&policy, on, arrived, shell, false).enforced, Some(objective));

@@ -6,6 +6,7 @@ use base::{CallContext, Dependency, Nanos, Phase, Reason, Refusal, WallClock, he
 use runtime::{Host, StartError, host::Channel, outbound_within, upstream_error};
 use serve::render::REASON_HEADER;
 use stack::{CallBudget, LOCAL_FAILURE_HEADER, LinkTiming, LocalFailure};
+use summary::Signed;
 use tonic::{Code, Response, Status};
 use wire::{
     entitlement::v1::{GetEntitlementRequest, entitlement_service_client::EntitlementServiceClient},
@@ -73,14 +74,15 @@ impl Clients {
         &self,
         context: &CallContext,
         budget: CallBudget,
-    ) -> Result<Answer<Profile>, Refusal> {
+    ) -> Result<Answer<(Profile, Option<Signed>)>, Refusal> {
         let message = GetProfileRequest { response_schema: PROFILE_SCHEMA };
         let request = outbound_within(context, budget, message);
         let (wait, message) =
             opened(self.profile.clone().get_profile(request).await).map_err(profile_error)?;
+        let signed = message.entitlement_summary;
         let profile =
             message.profile.ok_or_else(|| broken(Dependency::Profile, "answered without a profile"))?;
-        let value = Profile {
+        let profile = Profile {
             tenant: profile.tenant,
             subject: profile.subject,
             display_name: profile.display_name,
@@ -91,7 +93,7 @@ impl Clients {
             policy_version: profile.policy_version,
             home_item_ids: profile.home_item_ids,
         };
-        Ok(Answer { value, wait })
+        Ok(Answer { value: (profile, signed), wait })
     }
 
     pub(crate) async fn entitlement(

@@ -39,8 +39,8 @@ impl proto::home_service_server::HomeService for GrpcFace {
         let arrival = request.extensions().get::<Arrival>();
         let arrival = arrival.ok_or_else(|| render::status(&bypassed()))?;
         let mut head = HeaderMap::new();
-        let applied = self.home.applied(&context);
-        let result = self.home.page(Arc::clone(&context), applied, arrival).await;
+        let (era, applied) = self.home.applied(&context);
+        let result = self.home.page(Arc::clone(&context), applied, era, arrival).await;
         label(&mut head, &context, self.home.generation(), applied, result.as_ref().ok());
         match result {
             Ok(served) => {
@@ -107,8 +107,8 @@ impl HttpFace {
             Ok(context) => Arc::new(context),
             Err(refusal) => return render::response(&refusal, Face::Http),
         };
-        let applied = self.home.applied(&context);
-        let result = self.home.page(Arc::clone(&context), applied, arrival).await;
+        let (era, applied) = self.home.applied(&context);
+        let result = self.home.page(Arc::clone(&context), applied, era, arrival).await;
         let mut head = HeaderMap::new();
         label(&mut head, &context, self.home.generation(), applied, result.as_ref().ok());
         let mut response = match result.and_then(|served| json(&served.page)) {

@@ -1,31 +1,71 @@
 //! Home-api: assembles the home page of a subject from seven services within one deadline, on two faces of one port.
 
 mod applied;
+mod authority;
 mod clients;
 mod decide;
 mod edge;
+mod entitle;
+mod era;
+mod marks_file;
 mod metrics;
+mod migration;
 mod observe;
 mod page;
 mod read_profile;
 mod request;
+mod revocations;
 mod serve_page;
+mod shadow;
 mod slots;
 mod stack;
+mod tally;
 
-use std::sync::Arc;
+use std::{path::PathBuf, sync::Arc};
 
+use base::Dependency;
+use control::mode::Mode;
+use model::policy::Mechanism;
 use runtime::{Host, StartError};
 use serve::Routes;
+use summary::{KeySet, Rules, Verifier};
 use wire::home::v2::home_service_server::HomeServiceServer;
 
-/// The service, ready to be hosted: gRPC and HTTP by one function.
+/// Files that home-api reads besides its policy. All of them are about the entitlement summary and its migration.
+#[derive(Clone, Debug, Default)]
+pub struct Files {
+    /// The keys whose signatures are accepted; taken over anew whenever the file changes.
+    pub keys: Option<PathBuf>,
+    /// Where the tenants' marks are kept.
+    pub marks: Option<PathBuf>,
+    /// The ledger of decisions whose phase is served; without it the policy says.
+    pub ledger: Option<PathBuf>,
+}
+
+/// The service, ready to be hosted: gRPC and HTTP by one function, and what it adds to the admin port. To be called within a
+/// runtime: what it follows is followed by supervised tasks.
 ///
 /// # Errors
-/// `Usage` when the address of a peer is missing.
-pub fn build(host: &Host) -> Result<Routes, StartError> {
+/// `Usage` when the address of a peer or a needed file is missing, or a file is wrong; `Failed` when marks or ledger cannot
+/// be relied on.
+pub fn build(host: &Host, files: &Files) -> Result<(Routes, axum::Router), StartError> {
+    let summary = &host.policy.summary;
+    let rules = Rules { leeway: summary.leeway, lifetime_max: summary.lifetime_max };
+    let verifier = move |text: &str| {
+        KeySet::parse(text).map(|keys| Verifier::new(keys, rules)).map_err(|error| error.to_string())
+    };
+    let keys = files.keys.as_deref().map(|path| runtime::watch_file(host, "summary_keys", path, verifier));
+    let keys = keys.transpose()?;
+    if keys.is_none() && host.policy.mechanism(Mechanism::Summary).mode() != Mode::Off {
+        let text = "home-api: --summary-keys FILE is required, since the policy has summaries read";
+        return Err(StartError::Usage(text.to_owned()));
+    }
+    let marks = files.marks.as_deref().map(marks_file::read).transpose();
+    let marks = marks.map_err(|error| StartError::Failed(format!("home-api: {error}")))?;
+    let known = stack::Known { keys, persists: marks.is_some(), marks: marks.unwrap_or_default() };
     let clients = clients::Clients::new(host)?;
-    let home = Arc::new(stack::build(host, clients));
+    let home = Arc::new(stack::build(host, clients, known));
+    follow(host, files, &home)?;
     let observer = observe::Observer::of(&home);
     host.registry.with(|registry| registry.register_collector(Box::new(observer)));
     let http = edge::HttpFace {
@@ -33,5 +73,28 @@ pub fn build(host: &Host) -> Result<Routes, StartError> {
         authenticator: Arc::clone(&host.authenticator),
         ids: Arc::clone(&host.world.ids),
     };
-    Ok(Routes::new().grpc(HomeServiceServer::new(edge::GrpcFace { home })).http(edge::router(http)))
+    let migration = Arc::clone(&home.migration);
+    let report = axum::routing::get(async move || axum::Json(migration.report()));
+    let routes = Routes::new().grpc(HomeServiceServer::new(edge::GrpcFace { home })).http(edge::router(http));
+    Ok((routes, axum::Router::new().route(rollout::report::PATH, report)))
+}
+
+/// Starts what keeps the service up to date about the migration.
+fn follow(host: &Host, files: &Files, home: &Arc<serve_page::Home>) -> Result<(), StartError> {
+    let tasks = &host.world.tasks;
+    if let Some(path) = files.marks.clone() {
+        let keep = marks_file::keep(path, Arc::clone(&home.authority), host.readiness.clone());
+        tasks.spawn(marks_file::TASK, Box::pin(keep));
+    }
+    if let Some(path) = &files.ledger {
+        runtime::follow(host, path, Arc::clone(&home.migration) as _)?;
+    }
+    let watch = revocations::watch_revocations(
+        host.peer(Dependency::Entitlement)?,
+        Arc::clone(&home.authority),
+        home.migration.reads(),
+        host.readiness.clone(),
+    );
+    tasks.spawn(revocations::TASK, Box::pin(watch));
+    Ok(())
 }

@@ -16,7 +16,12 @@ use prometheus_client::{
 use serve::metrics::{Registry, TraceLabel, TracedHistogram};
 use stack::admission::Denied;
 
-use crate::page::{Optional, Spent};
+use summary::Comparison;
+
+use crate::{
+    page::{Optional, Spent},
+    tally::Source,
+};
 
 const CLASSES: usize = WorkloadClass::ALL.len();
 const BRANCHES: usize = Dependency::ALL.len();
@@ -84,7 +89,7 @@ const fn verbs(mechanism: Mechanism) -> [&'static str; 2] {
         Mechanism::Cancellation => ["continue", "cancel"],
         Mechanism::Admission => ["admit", "reject"],
         Mechanism::Coalescing => ["call", "join"],
-        Mechanism::Summary => ["call", "verify"],
+        Mechanism::Summary => ["call", "rely"],
         Mechanism::Degradation => ["start", "omit"],
     }
 }
@@ -128,6 +133,19 @@ struct ByEnding {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct BySource {
+    authority: &'static str,
+    reason: &'static str,
+    class: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByComparison {
+    outcome: &'static str,
+    class: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByDecision {
     mechanism: &'static str,
     intended: &'static str,
@@ -151,6 +169,8 @@ pub(crate) struct HomeMetrics {
     decisions: [[[Counter; 2]; 2]; Mechanism::ALL.len()],
     reads: Counter,
     profile_calls: Counter,
+    sources: Family<BySource, Counter>,
+    comparisons: Family<ByComparison, Counter>,
 }
 
 impl HomeMetrics {
@@ -170,6 +190,8 @@ impl HomeMetrics {
         let finished = Family::<ByEnding, Counter>::default();
         let decisions = Family::<ByDecision, Counter>::default();
         let (reads, profile_calls) = (Counter::default(), Counter::default());
+        let sources = Family::<BySource, Counter>::default();
+        let comparisons = Family::<ByComparison, Counter>::default();
         registry.with(|registry| {
             let help = "Time of a branch of the page: waiting to be sent, and from sending to the answer";
             registry.register_with_unit("home_branch", help, Unit::Seconds, branches.clone());
@@ -187,6 +209,10 @@ impl HomeMetrics {
             registry.register("home_reads", "Profile reads that pages asked for", reads.clone());
             let help = "Profile calls that were sent: reads less those that shared a call or got no slot";
             registry.register("home_profile_calls", help, profile_calls.clone());
+            let help = "Pages by where their claims came from, and why not from the summary";
+            registry.register("home_claims", help, sources.clone());
+            let help = "Entitlement summaries held beside the call, by what they were";
+            registry.register("home_comparisons", help, comparisons.clone());
         });
         let part = |part| {
             Dependency::ALL
@@ -235,6 +261,8 @@ impl HomeMetrics {
             }),
             reads,
             profile_calls,
+            sources,
+            comparisons,
         }
     }
 
@@ -282,6 +310,18 @@ impl HomeMetrics {
     /// A mechanism decided: whether it wanted to interfere, and whether that was done.
     pub(crate) fn decided(&self, mechanism: Mechanism, intended: bool, actual: bool) {
         self.decisions[mechanism.index()][usize::from(intended)][usize::from(actual)].inc();
+    }
+
+    /// Where claims came from.
+    pub(crate) fn claims_came_from(&self, source: Source, class: WorkloadClass) {
+        let (authority, reason) = source.labels();
+        self.sources.get_or_create_owned(&BySource { authority, reason, class: class.as_str() }).inc();
+    }
+
+    /// What a summary was beside the call.
+    pub(crate) fn compared(&self, comparison: Comparison, class: WorkloadClass) {
+        let label = ByComparison { outcome: comparison.as_str(), class: class.as_str() };
+        self.comparisons.get_or_create_owned(&label).inc();
     }
 
     pub(crate) fn read(&self) {

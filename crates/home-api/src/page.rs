@@ -47,17 +47,19 @@ pub(crate) struct Entitlement {
     pub(crate) claims: Vec<String>,
 }
 
-/// Where claims came from. The signed summary will be the other one.
+/// Where claims came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Authority {
     Call,
+    Summary,
 }
 
 impl Authority {
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Call => "call",
+            Self::Summary => "summary",
         }
     }
 }
@@ -172,6 +174,8 @@ mod tests {
         for stock in [StockStatus::InStock, StockStatus::LowStock, StockStatus::OutOfStock] {
             assert_eq!(serde_json::json!(stock), stock.as_str());
         }
-        assert_eq!(serde_json::json!(Authority::Call), Authority::Call.as_str());
+        for authority in [Authority::Call, Authority::Summary] {
+            assert_eq!(serde_json::json!(authority), authority.as_str());
+        }
     }
 }

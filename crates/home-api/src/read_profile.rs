@@ -4,7 +4,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use base::{
-    CallContext, Deadline, Dependency, Nanos, Phase, Reason, Refusal, Subject, Tenant, trace::TraceContext,
+    CallContext, Deadline, Dependency, Nanos, Phase, Reason, Refusal, Region, Subject, Tenant,
+    trace::TraceContext,
 };
 use control::coalescing::{Counts, Ending, Flights, Role as Entered, Rules, WaiterId};
 use model::policy::{Boundary, Mechanism};
@@ -13,6 +14,7 @@ use stack::{
     CallBudget,
     coalescing::{Missed, Role},
 };
+use summary::Signed;
 
 use crate::{
     applied::{Applied, Term},
@@ -28,6 +30,8 @@ use crate::{
 pub(crate) struct ProfileKey {
     tenant: Tenant,
     subject: Subject,
+    /// The summary that goes with the profile holds in one region.
+    region: Region,
     /// Version of the rules by which the subject was authorized: those of the policy snapshot.
     authorization_version: u64,
     response_schema: u32,
@@ -44,6 +48,8 @@ enum Freshness {
 #[derive(Clone, Debug)]
 pub(crate) struct Read {
     profile: Arc<Profile>,
+    /// Checked by each page for itself, when it is delivered: what was revoked while a page waited is revoked for it.
+    signed: Option<Arc<Signed>>,
     /// How long the call waited for a slot and a connection.
     wait: Nanos,
     /// The span of the page that made the call, for those who share it to point at.
@@ -58,7 +64,7 @@ impl Home {
     pub(crate) async fn profile(
         self: &Arc<Self>,
         request: &PageRequest,
-    ) -> Result<(Profile, Spent), Refusal> {
+    ) -> Result<(Profile, Option<Arc<Signed>>, Spent), Refusal> {
         request.enter(Phase::Profile);
         let start = self.clock.now();
         self.may_run(request, Phase::Profile, Dependency::Profile, start)?;
@@ -83,7 +89,7 @@ impl Home {
         let wait = read.wait.min(elapsed);
         let spent = Spent { wait, service: elapsed.saturating_sub(wait) };
         self.metrics.branch(Dependency::Profile, spent);
-        Ok((Arc::unwrap_or_clone(read.profile), spent))
+        Ok((Arc::unwrap_or_clone(read.profile), read.signed, spent))
     }
 
     /// One read for all who ask for it at the same time. Who shared one that reached its limit, and has time left, asks
@@ -181,8 +187,9 @@ impl Home {
         let waited = slot.waited();
         let answer = self.clients.profile(context, budget(now.saturating_add(waited))).await;
         drop(slot);
-        let Answer { value, wait } = answer?;
-        Ok(Read { profile: Arc::new(value), wait: waited.saturating_add(wait), led_by: context.trace })
+        let Answer { value: (profile, signed), wait } = answer?;
+        let wait = waited.saturating_add(wait);
+        Ok(Read { profile: Arc::new(profile), signed: signed.map(Arc::new), wait, led_by: context.trace })
     }
 
     fn independent_timeout(&self) -> Nanos {
@@ -193,6 +200,7 @@ impl Home {
         ProfileKey {
             tenant: context.identity.tenant.clone(),
             subject: context.identity.subject.clone(),
+            region: context.identity.region.clone(),
             authorization_version: self.policy.generation,
             response_schema: PROFILE_SCHEMA,
             freshness: Freshness::Live,

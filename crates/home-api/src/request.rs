@@ -9,13 +9,17 @@ use stack::CallBudget;
 
 use crate::{
     applied::{Applied, Term},
+    era::Era,
     metrics::{Ending, HomeMetrics},
+    tally::PageEnd,
 };
 
 /// One page's context, decisions and bounds. Whoever holds it works for the page's caller.
 pub(crate) struct PageRequest {
     pub(crate) context: Arc<CallContext>,
     pub(crate) applied: Applied,
+    /// The phase of the migration that the page is served under.
+    pub(crate) era: Arc<Era>,
     pub(crate) term: Term,
     pub(crate) progress: Progress,
     /// Ends with the last who works for the caller; what comes after the caller's leaving is late work.
@@ -44,6 +48,7 @@ pub(crate) struct Account<'a> {
     clock: &'a dyn Clock,
     context: &'a CallContext,
     applied: Applied,
+    era: Arc<Era>,
     ending: Option<Ending>,
 }
 
@@ -53,9 +58,10 @@ impl<'a> Account<'a> {
         clock: &'a dyn Clock,
         context: &'a CallContext,
         applied: Applied,
+        era: Arc<Era>,
     ) -> Self {
         metrics.offered(context.identity.class);
-        Self { metrics, clock, context, applied, ending: None }
+        Self { metrics, clock, context, applied, era, ending: None }
     }
 
     /// The page has ended for its caller.
@@ -78,6 +84,11 @@ impl Drop for Account<'_> {
                 self.metrics.decided(Mechanism::Cancellation, true, cancellation.acts());
             }
             Ending::Left
+        });
+        self.era.tally.page(match ending {
+            Ending::Answered => PageEnd::Answered,
+            Ending::Refused(_) => PageEnd::Refused,
+            Ending::Left => PageEnd::Left,
         });
         self.metrics.finished(self.context.identity.class, ending);
     }

@@ -15,12 +15,16 @@ use tokio::sync::oneshot;
 
 use crate::{
     applied::{Applied, Term},
+    authority::Authority,
     clients::{Answer, Clients},
     decide::{self, Branch},
+    era::Era,
     metrics::HomeMetrics,
+    migration::Migration,
     page::{Entitlement, Optional, Page, Profile, Spent},
     read_profile::{ProfileKey, Read, ShadowFlights},
     request::{Account, PageRequest},
+    shadow::Bench,
     slots::{Ask, Slots},
 };
 
@@ -40,6 +44,9 @@ pub(crate) struct Home {
     pub(crate) coalescer: Coalescer<ProfileKey, Read, Refusal>,
     pub(crate) shadow_flights: ShadowFlights,
     pub(crate) pressures: Pressures,
+    pub(crate) authority: Arc<Authority>,
+    pub(crate) bench: Arc<Bench>,
+    pub(crate) migration: Arc<Migration>,
 }
 
 /// A page and where its time went, branch by branch. A branch that was never started has no entry.
@@ -70,9 +77,11 @@ impl Home {
         self.policy.generation
     }
 
-    /// Which mechanisms apply to a request.
-    pub(crate) fn applied(&self, context: &CallContext) -> Applied {
-        Applied::of(&self.policy, &context.identity)
+    /// The phase of the migration that a request that comes now is served under, and which mechanisms apply to it.
+    pub(crate) fn applied(&self, context: &CallContext) -> (Arc<Era>, Applied) {
+        let era = self.migration.era();
+        let applied = Applied::of(&self.policy, &era, &context.identity);
+        (era, applied)
     }
 
     /// The boundaries, outermost first.
@@ -96,15 +105,17 @@ impl Home {
         self: &Arc<Self>,
         context: Arc<CallContext>,
         applied: Applied,
+        era: Arc<Era>,
         arrival: &Arrival,
     ) -> Result<Served, Refusal> {
         let held = Arc::clone(&context);
-        let account = Account::open(&self.metrics, &*self.clock, &held, applied);
+        let account = Account::open(&self.metrics, &*self.clock, &held, applied, Arc::clone(&era));
         let deadline = applied.of_mechanism(Mechanism::Deadline);
         let term = Term::of(&self.policy, deadline, context.arrived, context.deadline, arrival.asked);
         let work = arrival.work();
         work.objective(term.intended);
-        let request = PageRequest { context, applied, term, progress: arrival.progress.clone(), _work: work };
+        let progress = arrival.progress.clone();
+        let request = PageRequest { context, applied, era, term, progress, _work: work };
         let result = if applied.acts(Mechanism::Cancellation) {
             self.within_deadline(&request).await
         } else {
@@ -168,15 +179,12 @@ impl Home {
             let now = context.arrived.saturating_add(slot.waited());
             self.pressures.with(|hold| hold.observe(seen, now));
         }
-        let (profile, on_profile) = self.profile(request).await?;
-        let entitlement = self.mandatory(request, Phase::Entitlement, Dependency::Entitlement, |budget| {
-            self.clients.entitlement(context, budget, &profile)
-        });
-        let (entitlement, on_entitlement) = entitlement.await?;
+        let (profile, signed, on_profile) = self.profile(request).await?;
+        let (entitlement, on_entitlement) = self.entitle(request, &profile, signed).await?;
         let mut served = self.fan_out(request, profile, entitlement).await?;
         served.admission = slot.waited();
         served.spent[Dependency::Profile.index()] = Some(on_profile);
-        served.spent[Dependency::Entitlement.index()] = Some(on_entitlement);
+        served.spent[Dependency::Entitlement.index()] = on_entitlement;
         request.enter(Phase::Respond);
         self.metrics.optional(context.identity.class, served.page.optional);
         Ok(served)
@@ -252,7 +260,7 @@ impl Home {
     }
 
     /// Runs a mandatory branch.
-    async fn mandatory<T, F>(
+    pub(crate) async fn mandatory<T, F>(
         &self,
         request: &PageRequest,
         phase: Phase,

@@ -11,7 +11,10 @@
 //! 8. *Pressure*: told by each admission, asked by each optional branch.
 //! 9. *Profile* ([`crate::read_profile`]): coalescing outside its gate, since followers make no call and need no slot of
 //!    the profile pool; gate, pool, call.
-//! 10. *Branches* ([`crate::serve_page`]): for each the budget rule, then the call with what remains less the reserve.
+//! 10. *Claims* ([`crate::entitle`]): from the call, with the summary beside it ([`crate::shadow`]), or from the summary
+//!    ([`crate::authority`]), as the phase of the migration says ([`crate::era`]); checked by each page for itself, behind
+//!    the shared read, so that what was revoked while it waited is revoked for it.
+//! 11. *Branches* ([`crate::serve_page`]): for each the budget rule, then the call with what remains less the reserve.
 
 use std::sync::Arc;
 
@@ -21,16 +24,30 @@ use model::policy::{Boundary, Policy};
 use runtime::Host;
 use stack::coalescing::Coalescer;
 
+use summary::Marks;
+
 use crate::{
+    authority::{Authority, Keys},
     clients::Clients,
     metrics::HomeMetrics,
+    migration::Migration,
     read_profile::ShadowFlights,
     serve_page::{Home, Pressures},
+    shadow::Bench,
     slots::Slots,
 };
 
+/// What the process knows about summaries when it starts.
+pub(crate) struct Known {
+    /// `None` where it accepts no key at all.
+    pub(crate) keys: Option<Keys>,
+    pub(crate) marks: Marks,
+    /// Whether marks are kept on the disk.
+    pub(crate) persists: bool,
+}
+
 /// Builds the layers below the shell.
-pub(crate) fn build(host: &Host, clients: Clients) -> Home {
+pub(crate) fn build(host: &Host, clients: Clients, known: Known) -> Home {
     let policy: Arc<Policy> = Arc::clone(&host.policy);
     let clock: Arc<dyn Clock> = Arc::clone(&host.world.clock);
     let metrics = Arc::new(HomeMetrics::new(&host.registry, policy.dilation));
@@ -38,6 +55,30 @@ pub(crate) fn build(host: &Host, clients: Clients) -> Home {
         let bounds = policy.admission(boundary);
         Arc::new(Slots::new(boundary, bounds, Arc::clone(&clock), Arc::clone(&metrics)))
     };
+    let wall = &host.world.wall;
+    let authority = Arc::new(Authority::new(
+        known.keys,
+        policy.summary.staleness_max,
+        known.marks,
+        Arc::clone(&clock),
+        Arc::clone(wall),
+    ));
+    let bench = Arc::new(Bench::new(
+        &policy.summary,
+        Arc::clone(&authority),
+        Arc::clone(&metrics),
+        Arc::clone(&host.world.tasks),
+        Arc::clone(wall),
+        host.world.ids.next_u128(),
+    ));
+    let migration = Arc::new(Migration::new(
+        Arc::clone(&policy),
+        Arc::clone(&authority),
+        Arc::clone(&bench),
+        Arc::clone(wall),
+        known.persists,
+        host.world.ids.next_u128(),
+    ));
     Home {
         endpoint_slots: slots(Boundary::Endpoint),
         profile_slots: slots(Boundary::Profile),
@@ -53,5 +94,8 @@ pub(crate) fn build(host: &Host, clients: Clients) -> Home {
         policy,
         clock,
         metrics,
+        authority,
+        bench,
+        migration,
     }
 }

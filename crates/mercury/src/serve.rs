@@ -103,9 +103,18 @@ pub(crate) struct Args {
     /// The exposure ledger of experiment.
     #[arg(long, value_name = "FILE", env = "MERCURY_LEDGER", default_value = "exposures.sqlite")]
     ledger: PathBuf,
-    /// The key that profile signs entitlement summaries with, where the policy has them emitted.
+    /// The key that profile signs entitlement summaries with; taken over anew whenever the file changes.
     #[arg(long, value_name = "FILE", env = "MERCURY_SUMMARY_KEY")]
     summary_key: Option<PathBuf>,
+    /// The keys whose entitlement summaries home-api accepts; taken over anew whenever the file changes.
+    #[arg(long, value_name = "FILE", env = "MERCURY_SUMMARY_KEYS")]
+    summary_keys: Option<PathBuf>,
+    /// Where home-api keeps what no summary may go back behind.
+    #[arg(long, value_name = "FILE", env = "MERCURY_SUMMARY_MARKS")]
+    summary_marks: Option<PathBuf>,
+    /// The ledger of decisions whose phase home-api and profile serve; without it the policy says.
+    #[arg(long, value_name = "FILE", env = "MERCURY_ROLLOUT_LEDGER")]
+    rollout_ledger: Option<PathBuf>,
     /// The emulator's scenario [default: the one that this binary ships with].
     #[arg(long, value_name = "FILE", env = "MERCURY_SCENARIO")]
     scenario: Option<PathBuf>,
@@ -220,17 +229,16 @@ async fn serve(args: Args, mut process: Process) -> Result<DrainReport, Exit> {
             world: process.world.clone(),
             policy: Arc::new(policy),
             registry: process.registry.clone(),
+            readiness: process.readiness.clone(),
             emulator: args.emulator.clone(),
             peers: args.peers.iter().cloned().collect::<BTreeMap<_, _>>(),
             authenticator: Arc::new(HeaderAuthenticator),
             links: Links::new(&process.registry),
         };
-        let routes = build(&host, &args).await?;
+        let (routes, extra) = build(&host, &args).await?;
         process.open_service(&host, main, routes)?;
-        process.open_admin(
-            admin,
-            axum::Router::new().route("/policy", axum::routing::get(async move || axum::Json(shown))),
-        );
+        let policy = axum::routing::get(async move || axum::Json(shown));
+        process.open_admin(admin, extra.route("/policy", policy));
         drain
     } else {
         raise_priority();
@@ -276,17 +284,29 @@ pub(crate) fn policy(path: Option<&Path>) -> Result<model::policy::Policy, Exit>
     }
 }
 
-async fn build(host: &Host, args: &Args) -> Result<Routes, Exit> {
-    Ok(match host.service {
-        ServiceName::HomeApi => home_api::build(host)?,
-        ServiceName::Profile => profile::build(host, crate::keys::issuer(args.summary_key.as_deref())?)?,
+/// The routes of a service, and what it adds to the admin port.
+async fn build(host: &Host, args: &Args) -> Result<(Routes, axum::Router), Exit> {
+    let routes = match host.service {
+        ServiceName::HomeApi => {
+            let files = home_api::Files {
+                keys: args.summary_keys.clone(),
+                marks: args.summary_marks.clone(),
+                ledger: args.rollout_ledger.clone(),
+            };
+            return Ok(home_api::build(host, &files)?);
+        }
+        ServiceName::Profile => {
+            let (key, ledger) = (args.summary_key.clone(), args.rollout_ledger.clone());
+            return Ok(profile::build(host, &profile::Files { key, ledger })?);
+        }
         ServiceName::Entitlement => entitlement::build(host)?,
         ServiceName::Inventory => inventory::build(host)?,
         ServiceName::Pricing => pricing::build(host)?,
         ServiceName::Experiment => experiment::build(host, &args.ledger).await?,
         ServiceName::Recommendation => recommendation::build(host)?,
         ServiceName::Reputation => reputation::build(host)?,
-    })
+    };
+    Ok((routes, axum::Router::new()))
 }
 
 fn emulator(args: &Args, process: &Process) -> Result<Emulator, Exit> {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use model::scale::Scale;
-use rehearsal::{OnChildExit, SuiteOptions};
+use rehearsal::{MigrationFiles, OnChildExit, SuiteOptions};
 
 use crate::{check, exit::Exit, keys, serve, world};
 
@@ -19,9 +19,13 @@ pub(crate) struct Args {
     /// The policy [default: the shipped one].
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
-    /// The key that profile signs entitlement summaries with (`mercury keys init`); needed where the policy has them emitted.
-    #[arg(long, value_name = "FILE")]
-    summary_key: Option<PathBuf>,
+    /// Directory of the keys that sign and check entitlement summaries [default: keys in the state directory; made when there
+    /// are none].
+    #[arg(long, value_name = "DIR")]
+    keys: Option<PathBuf>,
+    /// Processes of home-api; all but the first pick their ports.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=4))]
+    home_apis: u8,
     /// The emulator's scenario [default: the shipped one].
     #[arg(long, value_name = "FILE")]
     scenario: Option<PathBuf>,
@@ -59,15 +63,19 @@ enum ChildExit {
 pub(crate) fn run(args: Args) -> Exit {
     // A wrong file is reported here, once, and not by each child in its log.
     let files = serve::policy(args.policy.as_deref())
-        .and_then(|policy| keys::suits(&policy, args.summary_key.as_deref()))
-        .and(check::scenario(args.scenario.as_deref()));
-    if let Err(exit) = files {
-        return exit;
-    }
+        .map(drop)
+        .and_then(|()| check::scenario(args.scenario.as_deref()).map(drop))
+        .and_then(|()| keys::made(args.keys.clone().unwrap_or_else(|| args.state_dir.join("keys"))));
+    let keys = match files {
+        Ok(keys) => keys,
+        Err(exit) => return exit,
+    };
+    let ledger = args.state_dir.join(rehearsal::ledger::FILE);
     let options = SuiteOptions {
         port: args.port,
         policy: args.policy,
-        summary_key: args.summary_key,
+        migration: Some(MigrationFiles { keys, ledger }),
+        home_apis: args.home_apis,
         scenario: args.scenario,
         seed: args.seed,
         scale: args.scale,

@@ -1,5 +1,7 @@
 //! Emit: the entitlement summary that goes with a profile, from the policy version that the profile was resolved under.
 
+use std::sync::Arc;
+
 use base::{Identity, Nanos};
 use prometheus_client::{
     metrics::{counter::Counter, family::Family},
@@ -9,14 +11,27 @@ use summary::{
     Issuer, Signed, Summary,
     claims::{self, Facts, Policy},
 };
+use tokio::sync::watch;
 
 use crate::decide::Profile;
 
+/// Why a profile goes without a summary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotSigned {
+    /// The store sent no policy.
+    PolicyMissing,
+    /// The policy cannot be applied.
+    PolicyRefused,
+}
+
 type Outcomes = Family<[(&'static str, &'static str); 1], Counter>;
+
+/// The key in force.
+pub(crate) type Key = watch::Receiver<Arc<Issuer>>;
 
 /// Signs what a subject may do, for as long as the policy of the suite says.
 pub(crate) struct Emitter {
-    issuer: Issuer,
+    issuer: Key,
     lifetime: Nanos,
     signed: Counter,
     missing: Counter,
@@ -25,7 +40,7 @@ pub(crate) struct Emitter {
 }
 
 impl Emitter {
-    pub(crate) fn new(issuer: Issuer, lifetime: Nanos) -> Self {
+    pub(crate) fn new(issuer: Key, lifetime: Nanos) -> Self {
         let outcomes = Outcomes::default();
         let outcome = |name| outcomes.get_or_create_owned(&[("outcome", name)]);
         Self {
@@ -43,6 +58,11 @@ impl Emitter {
         registry.register("profile_summaries", help, self.outcomes.clone());
     }
 
+    /// The id of the key that signs.
+    pub(crate) fn key_id(&self) -> String {
+        self.issuer.borrow().key_id().as_str().to_owned()
+    }
+
     /// The summary of a profile; none when its policy is not there or cannot be applied. The profile itself is sound then,
     /// and who needs the claims asks entitlement, which says what is wrong.
     pub(crate) fn emit(
@@ -51,20 +71,21 @@ impl Emitter {
         identity: &Identity,
         policy: Option<Policy>,
         now_unix_ms: i64,
-    ) -> Option<Signed> {
+    ) -> Result<Signed, NotSigned> {
         let Some(policy) = policy else {
             self.missing.inc();
-            return None;
+            return Err(NotSigned::PolicyMissing);
         };
         let facts = Facts::new(profile.plan.clone(), profile.segment.clone(), profile.policy_version);
         let entitled = facts.and_then(|facts| claims::entitle(&policy, &facts, identity.region.as_str()));
         let Ok(entitlement) = entitled else {
             self.refused.inc();
-            return None;
+            return Err(NotSigned::PolicyRefused);
         };
         self.signed.inc();
         let lifetime_ms = i64::try_from(self.lifetime.as_millis()).unwrap_or(i64::MAX);
-        Some(self.issuer.sign(Summary {
+        let issuer = Arc::clone(&self.issuer.borrow());
+        Ok(issuer.sign(Summary {
             tenant: identity.tenant.clone(),
             subject: identity.subject.clone(),
             region: identity.region.clone(),
@@ -117,15 +138,30 @@ mod tests {
         }
     }
 
+    fn issuer(id: &str, seed: u8) -> Arc<Issuer> {
+        Arc::new(Issuer::from_seed(KeyId::parse(id).expect("an id"), &[seed; 32]))
+    }
+
     fn emitter() -> Emitter {
-        Emitter::new(Issuer::from_seed(KeyId::parse("test").expect("an id"), &[3; 32]), Nanos::from_secs(60))
+        // A receiver keeps the last value when its sender is gone.
+        Emitter::new(watch::channel(issuer("test", 3)).1, Nanos::from_secs(60))
+    }
+
+    #[test]
+    fn a_new_key_signs_from_the_next_summary_on() {
+        let (change, key) = watch::channel(issuer("old", 3));
+        let emitter = Emitter::new(key, Nanos::from_secs(60));
+        let signed = || emitter.emit(&profile(), &identity(), Some(policy()), NOW_MS).expect("signed");
+        assert_eq!((signed().key_id.as_str(), emitter.key_id().as_str()), ("old", "old"));
+        change.send_replace(issuer("new", 4));
+        assert_eq!((signed().key_id.as_str(), emitter.key_id().as_str()), ("new", "new"));
     }
 
     #[test]
     fn it_is_of_the_policy_that_the_profile_was_resolved_under_and_verifies() {
         let (emitter, identity) = (emitter(), identity());
         let signed = emitter.emit(&profile(), &identity, Some(policy()), NOW_MS).expect("signed");
-        let keys = KeySet::of([&emitter.issuer]).expect("a sound key");
+        let keys = KeySet::of([&**emitter.issuer.borrow()]).expect("a sound key");
         let rules = Rules { leeway: Nanos::ZERO, lifetime_max: Nanos::from_secs(60) };
         let expected =
             Expected { identity: &identity, policy_version: 6, mark: Mark::default(), now_unix_ms: NOW_MS };
@@ -138,11 +174,12 @@ mod tests {
     #[test]
     fn what_cannot_be_derived_is_not_signed_and_counted() {
         let emitter = emitter();
-        assert!(emitter.emit(&profile(), &identity(), None, NOW_MS).is_none());
+        let emit = |policy| emitter.emit(&profile(), &identity(), policy, NOW_MS);
+        assert_eq!(emit(None), Err(NotSigned::PolicyMissing));
         let other_version = Policy { version: 5, ..policy() };
-        assert!(emitter.emit(&profile(), &identity(), Some(other_version), NOW_MS).is_none());
+        assert_eq!(emit(Some(other_version)), Err(NotSigned::PolicyRefused));
         let malformed = Policy { denials: vec!["NO".to_owned()], ..policy() };
-        assert!(emitter.emit(&profile(), &identity(), Some(malformed), NOW_MS).is_none());
+        assert_eq!(emit(Some(malformed)), Err(NotSigned::PolicyRefused));
         assert_eq!((emitter.missing.get(), emitter.refused.get(), emitter.signed.get()), (1, 2, 0));
     }
 }

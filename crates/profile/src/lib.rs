@@ -1,11 +1,14 @@
 //! Profile: who the authenticated subject is, and under which policy version that was resolved.
 //!
-//! `decide` holds the rules, `emit` signs what the subject may do, `service` is the gRPC edge and the call to the dependency behind
-//! it.
+//! `decide` holds the rules, `emit` signs what the subject may do, `expand` says whether it does, `service` is the gRPC edge and the call
+//! to the dependency behind it.
 
 pub mod decide;
 mod emit;
+mod expand;
 mod service;
+
+use std::{path::PathBuf, sync::Arc};
 
 use model::policy::ServiceName;
 use runtime::{Host, StartError};
@@ -14,25 +17,46 @@ use summary::Issuer;
 use wire::profile::v1::profile_service_server::ProfileServiceServer;
 
 use emit::Emitter;
+use expand::Expand;
 
-/// The routes of the service.
+/// Files that profile reads besides its policy. Both are about the entitlement summary and its migration.
+#[derive(Clone, Debug, Default)]
+pub struct Files {
+    /// The key that signs; taken over anew whenever the file changes.
+    pub key: Option<PathBuf>,
+    /// The ledger of decisions whose phase is served; without it the policy says.
+    pub ledger: Option<PathBuf>,
+}
+
+/// The routes of the service, and what it adds to the admin port. To be called within a runtime: what it follows is followed by
+/// supervised tasks.
 ///
 /// # Errors
-/// When the host does not say where the dependency is, or the policy has summaries emitted and there is no `issuer`.
-pub fn build(host: &Host, issuer: Option<Issuer>) -> Result<Routes, StartError> {
-    let reserve = host.policy.service(ServiceName::Profile).reserve;
-    let emitter = match (host.policy.summary.emit, issuer) {
-        (false, _) => None,
-        (true, Some(issuer)) => Some(Emitter::new(issuer, host.policy.summary.lifetime)),
-        (true, None) => {
-            let text = "profile: --summary-key FILE is required, since summary.emit is true in the policy";
-            return Err(StartError::Usage(text.to_owned()));
-        }
-    };
+/// `Usage` when the host does not say where the dependency is, a file is wrong, or the policy has summaries emitted and there
+/// is no key; `Failed` when the ledger cannot be relied on.
+pub fn build(host: &Host, files: &Files) -> Result<(Routes, axum::Router), StartError> {
+    let (policy, wall) = (&host.policy, &host.world.wall);
+    if policy.summary.emit && files.key.is_none() {
+        let text = "profile: --summary-key FILE is required, since summary.emit is true in the policy";
+        return Err(StartError::Usage(text.to_owned()));
+    }
+    let parse = |text: &str| Issuer::parse(text).map_err(|error| error.to_string());
+    let key =
+        files.key.as_deref().map(|path| runtime::watch_file(host, "summary_key", path, parse)).transpose()?;
+    let emitter = key.map(|key| Emitter::new(key, policy.summary.lifetime));
     if let Some(emitter) = &emitter {
         host.registry.with(|registry| emitter.register(registry));
     }
-    let wall = std::sync::Arc::clone(&host.world.wall);
-    let service = service::Service::new(host.upstream()?, reserve, emitter, wall);
-    Ok(Routes::new().grpc(ProfileServiceServer::new(service)))
+    let instance = host.world.ids.next_u128();
+    let expand =
+        Arc::new(Expand::new(emitter, policy.summary.emit, policy.generation, Arc::clone(wall), instance));
+    if let Some(path) = &files.ledger {
+        runtime::follow(host, path, Arc::clone(&expand) as _)?;
+    }
+    let told = Arc::clone(&expand);
+    let report = axum::routing::get(async move || axum::Json(told.report()));
+    let reserve = policy.service(ServiceName::Profile).reserve;
+    let service = service::Service::new(host.upstream()?, reserve, expand, Arc::clone(wall));
+    let routes = Routes::new().grpc(ProfileServiceServer::new(service));
+    Ok((routes, axum::Router::new().route(rollout::report::PATH, report)))
 }

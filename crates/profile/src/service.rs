@@ -14,25 +14,19 @@ use wire::{
 
 use crate::{
     decide::{self, StoredProfile},
-    emit::Emitter,
+    expand::Expand,
 };
 
 pub(crate) struct Service {
     store: ProfileStoreServiceClient<Channel>,
     reserve: Nanos,
-    /// None where the policy of the suite has no summaries emitted.
-    emitter: Option<Emitter>,
+    expand: Arc<Expand>,
     wall: Arc<dyn WallClock>,
 }
 
 impl Service {
-    pub(crate) fn new(
-        store: Channel,
-        reserve: Nanos,
-        emitter: Option<Emitter>,
-        wall: Arc<dyn WallClock>,
-    ) -> Self {
-        Self { store: ProfileStoreServiceClient::new(store), reserve, emitter, wall }
+    pub(crate) fn new(store: Channel, reserve: Nanos, expand: Arc<Expand>, wall: Arc<dyn WallClock>) -> Self {
+        Self { store: ProfileStoreServiceClient::new(store), reserve, expand, wall }
     }
 
     async fn resolve(&self, request: Request<GetProfileRequest>) -> Result<GetProfileResponse, Refusal> {
@@ -40,10 +34,11 @@ impl Service {
         let progress = runtime::progress(&request);
         decide::check_schema(request.get_ref().response_schema)?;
         let identity = &context.identity;
+        let era = self.expand.era();
         let question = FetchProfileRequest {
             tenant: identity.tenant.as_str().to_owned(),
             subject: identity.subject.as_str().to_owned(),
-            with_policy: self.emitter.is_some(),
+            with_policy: era.emits(),
         };
         progress.enter(Phase::Upstream);
         let answer =
@@ -52,9 +47,11 @@ impl Service {
         progress.enter(Phase::Handler);
         let policy = row.policy.take();
         let profile = decide::resolve(identity.subject.as_str(), stored(row))?;
-        let emitted = self.emitter.as_ref().and_then(|emitter| {
-            emitter.emit(&profile, identity, policy.map(Into::into), self.wall.unix_ms())
+        let emitted = era.emits().then(|| {
+            let policy = policy.map(Into::into);
+            self.expand.emit(&profile, identity, policy, self.wall.unix_ms())
         });
+        let entitlement_summary = era.count(emitted);
         let profile = Profile {
             tenant: identity.tenant.as_str().to_owned(),
             subject: identity.subject.as_str().to_owned(),
@@ -66,7 +63,7 @@ impl Service {
             policy_version: profile.policy_version,
             home_item_ids: profile.home_item_ids,
         };
-        Ok(GetProfileResponse { profile: Some(profile), entitlement_summary: emitted })
+        Ok(GetProfileResponse { profile: Some(profile), entitlement_summary })
     }
 }
 

@@ -9,7 +9,7 @@ pub mod control;
 mod evidence;
 pub mod gates;
 pub mod html;
-pub use ::rollout::ledger;
+pub mod keys;
 mod measure;
 pub mod overload;
 pub mod report;
@@ -23,7 +23,8 @@ pub mod up;
 pub mod usage;
 pub mod verdict;
 
+pub use ::rollout::ledger;
 pub use slo::{Conclusion, Extent, Output, Preset, RehearsalError, SloOptions, slo};
-pub use suite::{LaunchError, Member, OnChildExit, Suite, SuiteOptions};
+pub use suite::{LaunchError, Member, MigrationFiles, OnChildExit, Suite, SuiteOptions};
 pub use up::up;
 pub use verdict::Verdict;

@@ -30,7 +30,7 @@ use tokio::time;
 pub use announce::{Endpoint, Endpoints, write_json};
 pub use error::{ChildExit, LaunchError};
 pub use member::Member;
-pub use options::{OnChildExit, Step, Stopped, SuiteOptions};
+pub use options::{MigrationFiles, OnChildExit, Step, Stopped, SuiteOptions};
 pub use process::{Ended, LOG_LINES_MAX};
 
 use member::{Listen, StateDir, arguments, shell};
@@ -71,7 +71,8 @@ impl Suite {
         let began = MonotonicClock.now();
         let mut suite = Self::prepare(options)?;
         for rank in 0..=Member::HOME_API.rank() {
-            let members: Vec<Member> = Member::all().filter(|member| member.rank() == rank).collect();
+            let members: Vec<Member> =
+                suite.options.members().filter(|member| member.rank() == rank).collect();
             if let Err(error) = suite.launch(&members, &mut progress).await {
                 suite.stop().await;
                 return Err(error);
@@ -89,7 +90,7 @@ impl Suite {
             let path = path.to_owned();
             move |error: io::Error| LaunchError::Io { path, error }
         };
-        for directory in [state.run(), state.logs(), state.ledgers()] {
+        for directory in [state.run(), state.logs(), state.ledgers(), state.marks()] {
             fs::create_dir_all(&directory).map_err(fault(&directory))?;
         }
         let lock_path = state.lock();
@@ -102,7 +103,7 @@ impl Suite {
                 LaunchError::Io { path: lock_path, error: error.into() }
             }
         })?;
-        let stale = Member::all().flat_map(|member| [state.announce(member), state.log(member)]);
+        let stale = Member::every().flat_map(|member| [state.announce(member), state.log(member)]);
         for path in stale.chain([state.endpoints()]) {
             match fs::remove_file(&path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(fault(&path)(error)),

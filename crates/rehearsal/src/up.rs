@@ -145,7 +145,7 @@ impl Signals {
 
 /// One row a member.
 pub fn endpoints_table(endpoints: &Endpoints) -> String {
-    let rows = Member::all().filter_map(|member| {
+    let rows = Member::every().filter_map(|member| {
         let endpoint = endpoints.get(member)?;
         let kind = if endpoint.http.is_some() { "http + grpc" } else { "grpc" };
         Some(vec![

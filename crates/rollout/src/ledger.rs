@@ -29,6 +29,8 @@ pub use check::{Head, Verified, check};
 pub use entry::{Decision, Draft, Entry, NO_DIGEST, PolicyRef, SCHEMA};
 pub use error::LedgerError;
 
+/// Name of a suite's ledger in its state directory.
+pub const FILE: &str = "decisions.ndjson";
 /// Most bytes of one line: evidence is figures, not traces.
 pub const LINE_BYTES_MAX: usize = 1 << 20;
 /// Most bytes of a ledger, all of which are read to verify it.

@@ -51,8 +51,7 @@ impl Standing {
     ) -> Result<Option<Self>, StandingError> {
         let own = entries.filter(|entry| entry.subject == SUBJECT && entry.decision != Decision::Repair);
         let Some(position) = own.clone().next_back().and_then(Entry::position) else { return Ok(None) };
-        let phase =
-            Phase::parse(position).ok_or_else(|| StandingError::UnknownPhase(position.to_owned()))?;
+        let phase = Phase::parse(position).ok_or_else(|| StandingError::UnknownPhase(position.to_owned()))?;
         let put = |entry: &&Entry| !matches!(entry.decision, Decision::Hold | Decision::Refuse);
         Ok(own.rev().find(put).map(|entry| Self {
             phase,

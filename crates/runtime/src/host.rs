@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt, path::Path, sync::Arc};
 
 use base::{Dependency, Nanos, World};
 use model::policy::{Policy, ServiceName};
-use serve::metrics::Registry;
+use serve::{health::Readiness, metrics::Registry};
 use stack::{Link, LinkConfig};
 
 use crate::{authenticate::Authenticator, link_metrics::Links};
@@ -54,6 +54,8 @@ pub struct Host {
     pub policy: Arc<Policy>,
     /// Where the service registers its own series.
     pub registry: Registry,
+    /// What the process answers when it is asked whether it is ready.
+    pub readiness: Readiness,
     /// Address of the emulated dependencies, `host:port`.
     pub emulator: Option<String>,
     /// Addresses of other services, `host:port`, by name.

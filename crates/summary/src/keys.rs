@@ -173,6 +173,12 @@ impl KeySet {
         self.0.keys()
     }
 
+    /// The set without a key; `None` when it does not hold it.
+    pub fn without(&self, id: &KeyId) -> Option<Self> {
+        let mut left = self.0.clone();
+        left.remove(id).map(|_| Self(left))
+    }
+
     /// Both sets as one, for the time in which keys overlap.
     ///
     /// # Errors

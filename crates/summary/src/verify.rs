@@ -41,6 +41,11 @@ impl Verifier {
         Self { keys, rules }
     }
 
+    /// The keys whose signatures are accepted.
+    pub const fn keys(&self) -> &KeySet {
+        &self.keys
+    }
+
     /// The summary, when it is authority for who is asking.
     ///
     /// # Errors

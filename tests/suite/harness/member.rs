@@ -102,6 +102,7 @@ pub(crate) fn service(
             world: process.world.clone(),
             policy: Arc::new(policy),
             registry: process.registry.clone(),
+            readiness: process.readiness.clone(),
             authenticator: Arc::new(HeaderAuthenticator),
             emulator: Some(emulator.to_string()),
             peers,

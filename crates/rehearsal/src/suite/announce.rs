@@ -58,7 +58,7 @@ pub(crate) fn read(path: &Path, member: Member, pid: u32) -> Result<Option<Endpo
         Err(error) => return Err(error.to_string()),
     };
     let said: Announcement = serde_json::from_str(&text).map_err(|error| error.to_string())?;
-    if said.service != member.as_str() {
+    if said.service != member.service() {
         return Err(format!("it announces {:?}", said.service));
     }
     if said.endpoint.pid != pid {
@@ -66,7 +66,7 @@ pub(crate) fn read(path: &Path, member: Member, pid: u32) -> Result<Option<Endpo
     }
     let whole = said.endpoint.main().is_some()
         && (member == Member::Emulator) == said.endpoint.control.is_some()
-        && (member == Member::HOME_API) == said.endpoint.http.is_some();
+        && member.is_ingress() == said.endpoint.http.is_some();
     if whole { Ok(Some(said.endpoint)) } else { Err("an address is missing or out of place".to_owned()) }
 }
 

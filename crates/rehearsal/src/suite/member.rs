@@ -17,7 +17,12 @@ pub enum Member {
     Emulator,
     /// One of the eight services.
     Service(ServiceName),
+    /// Another process of home-api, numbered from 0.
+    Replica(u8),
 }
+
+/// Names of the further processes of home-api.
+const REPLICAS: [&str; 3] = ["home-api-2", "home-api-3", "home-api-4"];
 
 impl Member {
     /// The ingress.
@@ -31,24 +36,48 @@ impl Member {
             .chain(std::iter::once(Self::HOME_API))
     }
 
-    /// The name used in commands, files and reports.
+    /// All that there can be, further processes of home-api included.
+    pub fn every() -> impl Iterator<Item = Self> {
+        Self::all().chain(Self::replicas(REPLICAS.len() as u8))
+    }
+
+    /// So many further processes of home-api.
+    pub(crate) fn replicas(count: u8) -> impl Iterator<Item = Self> {
+        (0..count.min(REPLICAS.len() as u8)).map(Self::Replica)
+    }
+
+    /// The name used in files and reports.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Emulator => "emulator",
             Self::Service(name) => name.as_str(),
+            Self::Replica(number) => REPLICAS[number as usize % REPLICAS.len()],
         }
+    }
+
+    /// What it serves, as `mercury serve` names it.
+    pub const fn service(self) -> &'static str {
+        match self {
+            Self::Replica(_) => Self::HOME_API.as_str(),
+            other => other.as_str(),
+        }
+    }
+
+    /// Whether it answers home pages.
+    pub(crate) const fn is_ingress(self) -> bool {
+        matches!(self, Self::Service(ServiceName::HomeApi) | Self::Replica(_))
     }
 
     /// The member of that name.
     pub fn parse(name: &str) -> Option<Self> {
-        Self::all().find(|member| member.as_str() == name)
+        Self::every().find(|member| member.as_str() == name)
     }
 
     /// When it is started, and in reverse when it is stopped: members of one rank go together.
     pub(crate) const fn rank(self) -> u8 {
         match self {
             Self::Emulator => 0,
-            Self::Service(ServiceName::HomeApi) => 2,
+            Self::Service(ServiceName::HomeApi) | Self::Replica(_) => 2,
             Self::Service(_) => 1,
         }
     }
@@ -109,6 +138,10 @@ impl StateDir {
         self.0.join("ledger")
     }
 
+    pub(crate) fn marks(&self) -> PathBuf {
+        self.0.join("marks")
+    }
+
     pub(crate) fn announce(&self, member: Member) -> PathBuf {
         self.run().join(format!("{member}.json"))
     }
@@ -126,7 +159,7 @@ pub(crate) fn arguments(
     state: &StateDir,
     peers: &[(Member, String)],
 ) -> Vec<OsString> {
-    let mut arguments: Vec<OsString> = vec!["serve".into(), member.as_str().into()];
+    let mut arguments: Vec<OsString> = vec!["serve".into(), member.service().into()];
     let mut flag = |name: &str, value: OsString| {
         arguments.push(name.into());
         arguments.push(value);
@@ -146,12 +179,23 @@ pub(crate) fn arguments(
                 flag("--scenario", scenario.into());
             }
         }
-        Member::Service(name) => {
+        Member::Service(_) | Member::Replica(_) => {
+            let name = if let Member::Service(name) = member { name } else { ServiceName::HomeApi };
             if let Some(policy) = &options.policy {
                 flag("--policy", policy.into());
             }
-            if let Some(key) = options.summary_key.as_ref().filter(|_| name == ServiceName::Profile) {
-                flag("--summary-key", key.into());
+            if let Some(files) = &options.migration {
+                match name {
+                    ServiceName::Profile => flag("--summary-key", files.keys.issuer_file().into()),
+                    ServiceName::HomeApi => {
+                        flag("--summary-keys", files.keys.set_file().into());
+                        flag("--summary-marks", state.marks().join(format!("{member}.ndjson")).into());
+                    }
+                    _ => {}
+                }
+                if matches!(name, ServiceName::Profile | ServiceName::HomeApi) {
+                    flag("--rollout-ledger", files.ledger.clone().into());
+                }
             }
             if name == ServiceName::Experiment {
                 flag("--ledger", state.ledgers().join("exposures.db").into());

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use model::Scale;
 
 use super::{Ended, Member};
+use crate::keys::KeyDir;
 
 /// What happens when a member dies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,6 +31,15 @@ impl OnChildExit {
     }
 }
 
+/// What the migration of the entitlement summary needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MigrationFiles {
+    /// Keys that sign and are accepted.
+    pub keys: KeyDir,
+    /// The ledger of decisions that the processes follow.
+    pub ledger: PathBuf,
+}
+
 /// How the suite is started.
 #[derive(Clone, Debug)]
 pub struct SuiteOptions {
@@ -41,8 +51,10 @@ pub struct SuiteOptions {
     pub state_dir: PathBuf,
     /// Policy file; `None` is the shipped one.
     pub policy: Option<PathBuf>,
-    /// The key that profile signs entitlement summaries with; needed where the policy has them emitted.
-    pub summary_key: Option<PathBuf>,
+    /// What the migration of the entitlement summary needs; without it the policy says, and no summaries are emitted or read.
+    pub migration: Option<MigrationFiles>,
+    /// Processes of home-api, 1 to 4. All but the first pick their ports.
+    pub home_apis: u8,
     /// Scenario file; `None` is the shipped one.
     pub scenario: Option<PathBuf>,
     /// Seed of the emulated data and draws.
@@ -70,7 +82,8 @@ impl SuiteOptions {
             port: 0,
             state_dir: state_dir.into(),
             policy: None,
-            summary_key: None,
+            migration: None,
+            home_apis: 1,
             scenario: None,
             seed: 1,
             scale: Scale::ONE,
@@ -80,6 +93,13 @@ impl SuiteOptions {
             log_filter: None,
             otlp_endpoint: None,
         }
+    }
+}
+
+impl SuiteOptions {
+    /// The processes of the suite, in the order of their start.
+    pub(crate) fn members(&self) -> impl Iterator<Item = Member> + use<> {
+        Member::all().chain(Member::replicas(self.home_apis.saturating_sub(1)))
     }
 }
 

@@ -1,0 +1,74 @@
+//! Revocations: the stream by which entitlement tells what a revocation has outdated, kept open for as long as summaries are
+//! read. A stream that ends is opened again and tells everything anew, so nothing is missed in between.
+
+use std::sync::Arc;
+
+use base::{Deadline, Nanos, Tenant};
+use runtime::host::Channel;
+use serve::health::Readiness;
+use stack::CallBudget;
+use tokio::{sync::watch, time};
+use tonic::{Request, Status};
+use wire::entitlement::v1::{WatchRevocationsRequest, revocation_service_client::RevocationServiceClient};
+
+use crate::authority::Authority;
+
+/// Name of the task.
+pub(crate) const TASK: &str = "watch revocations";
+/// Between two attempts to open the stream.
+const PAUSE: Nanos = Nanos::from_millis(200);
+
+/// Keeps the stream open while `wanted`, until the process shuts down.
+pub(crate) async fn watch_revocations(
+    channel: Channel,
+    authority: Arc<Authority>,
+    mut wanted: watch::Receiver<bool>,
+    readiness: Readiness,
+) {
+    let client = RevocationServiceClient::new(channel);
+    let keep = async {
+        let mut told = None;
+        // The sender lives in the service; without it nobody wants the stream any more.
+        while wanted.wait_for(|wanted| *wanted).await.is_ok() {
+            let ended = tokio::select! {
+                ended = listen(client.clone(), &authority) => ended,
+                _ = wanted.wait_for(|wanted| !*wanted) => continue,
+            };
+            let ended = (ended.code(), ended.message().to_owned());
+            if told.as_ref() != Some(&ended) {
+                tracing::warn!(code = ?ended.0, message = %ended.1, "the stream of revocations ended; it is opened again");
+                told = Some(ended);
+            }
+            time::sleep(PAUSE.into()).await;
+        }
+    };
+    tokio::select! {
+        () = keep => {}
+        () = readiness.quiesced() => {}
+    }
+}
+
+/// Listens to one stream to its end, and says why it ended.
+async fn listen(mut client: RevocationServiceClient<Channel>, authority: &Authority) -> Status {
+    let mut request = Request::new(WatchRevocationsRequest {});
+    // It lasts as long as both sides do; silence is noticed by its age.
+    let budget = CallBudget { deadline: Deadline::at(Nanos::MAX), reserve: Nanos::ZERO };
+    request.extensions_mut().insert(budget);
+    let mut stream = match client.watch_revocations(request).await {
+        Ok(response) => response.into_inner(),
+        Err(status) => return status,
+    };
+    loop {
+        match stream.message().await {
+            Ok(Some(message)) => {
+                let epochs = message.epochs.into_iter().filter_map(|epoch| {
+                    // A tenant that is none has no summaries either.
+                    Some((Tenant::parse(&epoch.tenant).ok()?, epoch.revocation_epoch))
+                });
+                authority.hear(epochs, message.complete);
+            }
+            Ok(None) => return Status::unavailable("the stream ended"),
+            Err(status) => return status,
+        }
+    }
+}
