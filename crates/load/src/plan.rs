@@ -1,6 +1,6 @@
 //! Plan: what a run is asked to do.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use base::{Nanos, Origin};
 use model::{
@@ -8,7 +8,7 @@ use model::{
     workload::{Arrivals, Offered, PERCENT, Piece, Workload},
 };
 
-use crate::{connection::CONNECTIONS_MAX, schedule::Course};
+use crate::{Observe, connection::CONNECTIONS_MAX, schedule::Course};
 
 /// Default bound on operations in flight.
 pub const IN_FLIGHT_MAX: usize = 4_096;
@@ -94,6 +94,9 @@ pub struct Plan {
     pub id_prefix: String,
     /// How long the end of the schedule waits for operations in flight.
     pub drain: Nanos,
+    /// Who looks at every answer. Answers to one identity are not compared with each other then: what is right may change
+    /// during the run, and whoever looks may know how.
+    pub observer: Option<Arc<dyn Observe>>,
 }
 
 impl Plan {
@@ -113,6 +116,7 @@ impl Plan {
             origin: Origin::LoadTest,
             id_prefix: "load".to_owned(),
             drain: Nanos::from_secs(5),
+            observer: None,
         }
     }
 

@@ -165,6 +165,7 @@ fn send(
             )),
             stability: RefCell::default(),
             gauges,
+            observer: plan.observer.clone(),
         });
         let keepers = drivers
             .into_iter()

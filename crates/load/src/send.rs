@@ -11,6 +11,7 @@ use tokio::{sync::mpsc, time};
 use wire::home::v2::GetHomeResponse;
 
 use crate::{
+    Observe, Observed,
     call::{Answered, Asked, Template, exchange},
     check::{Finding, Markers, Stability, check},
     connection::Connections,
@@ -39,6 +40,7 @@ pub(crate) struct Sending {
     pub(crate) tally: RefCell<Tally>,
     pub(crate) stability: RefCell<Stability>,
     pub(crate) gauges: std::sync::Arc<Gauges>,
+    pub(crate) observer: Option<std::sync::Arc<dyn Observe>>,
 }
 
 /// Sends what comes due until the schedule ends, then waits for what is in flight, within the drain bound. What is
@@ -189,7 +191,15 @@ impl Sending {
     fn verify(&self, due: &Due, request_id: &str, home: &GetHomeResponse) -> Result<Markers, Finding> {
         let asked = asked(due, request_id);
         let markers = check(&asked, home)?;
-        self.stability.borrow_mut().compare(&asked, home)?;
+        match &self.observer {
+            Some(observer) => observer.answered(&Observed {
+                identity: &due.operation.identity,
+                asked_at: due.intended,
+                answered_at: MonotonicClock.now(),
+                answer: home,
+            }),
+            None => self.stability.borrow_mut().compare(&asked, home)?,
+        }
         Ok(markers)
     }
 }

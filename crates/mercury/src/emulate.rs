@@ -294,7 +294,7 @@ fn control(
     };
     let runtime = world::runtime()?;
     runtime.block_on(async {
-        let world: World = world::world(Arc::new(Supervisor::new()));
+        let world: World = world::world(Arc::new(Supervisor::new()), 0);
         let link = Link::tcp("link:control", &address, link_config(), world)
             .map_err(|error| Exit::Usage(format!("--control: {error}")))?;
         calls(EmulatorControlServiceClient::new(link)).await

@@ -127,6 +127,9 @@ pub(crate) struct Args {
     /// Slow motion: every latency, deadline, reserve and budget times N.
     #[arg(long, value_name = "N", env = "MERCURY_DILATE", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     dilate: u32,
+    /// For rehearsals: the calendar of this process is off by so many milliseconds.
+    #[arg(long, value_name = "MS", default_value_t = 0, allow_negative_numbers = true)]
+    calendar_offset_ms: i64,
     /// Write the real addresses to this file once the process is ready.
     #[arg(long, value_name = "FILE")]
     announce: Option<PathBuf>,
@@ -161,7 +164,7 @@ fn peer(text: &str) -> Result<(String, String), String> {
 
 pub(crate) fn run(args: Args) -> Exit {
     let server = args.server;
-    let mut process = Process::new(server.name(), |tasks| world::world(tasks));
+    let mut process = Process::new(server.name(), |tasks| world::world(tasks, args.calendar_offset_ms));
     let telemetry = match start_telemetry(&args, &process) {
         Ok(telemetry) => telemetry,
         Err(error) => return Exit::Usage(error.to_string()),

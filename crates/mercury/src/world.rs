@@ -2,16 +2,25 @@
 
 use std::sync::Arc;
 
-use base::{World, clock::MonotonicClock, clock::SystemWallClock, ids::IdSource, tasks::Spawn};
+use base::{WallClock, World, clock::MonotonicClock, clock::SystemWallClock, ids::IdSource, tasks::Spawn};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::exit::Exit;
 
-/// The world of a process whose tasks `tasks` supervises.
-pub(crate) fn world(tasks: Arc<dyn Spawn>) -> World {
+/// A calendar that is wrong by so many milliseconds.
+struct Off(i64);
+
+impl WallClock for Off {
+    fn unix_ms(&self) -> i64 {
+        SystemWallClock.unix_ms().saturating_add(self.0)
+    }
+}
+
+/// The world of a process whose tasks `tasks` supervises, with a calendar that is off by `calendar_offset_ms`.
+pub(crate) fn world(tasks: Arc<dyn Spawn>, calendar_offset_ms: i64) -> World {
     World {
         clock: Arc::new(MonotonicClock),
-        wall: Arc::new(SystemWallClock),
+        wall: Arc::new(Off(calendar_offset_ms)),
         ids: Arc::new(IdSource::new(entropy())),
         tasks,
     }

@@ -247,6 +247,11 @@ impl Suite {
         self.launch_of(member, &listen)
     }
 
+    /// How members are started from now on; it concerns those that are started again.
+    pub const fn options_mut(&mut self) -> &mut SuiteOptions {
+        &mut self.options
+    }
+
     /// Kills a member at once, for a failure test: no drain, no warning. Its end is then reported by
     /// [`Suite::exited`]. False when it does not run.
     pub fn kill(&self, member: Member) -> bool {

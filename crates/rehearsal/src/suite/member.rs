@@ -181,7 +181,10 @@ pub(crate) fn arguments(
         }
         Member::Service(_) | Member::Replica(_) => {
             let name = if let Member::Service(name) = member { name } else { ServiceName::HomeApi };
-            if let Some(policy) = &options.policy {
+            if let Some(offset_ms) = options.calendar_offsets_ms.get(&member) {
+                flag("--calendar-offset-ms", offset_ms.to_string().into());
+            }
+            if let Some(policy) = options.own_policies.get(&member).or(options.policy.as_ref()) {
                 flag("--policy", policy.into());
             }
             if let Some(files) = &options.migration {

@@ -1,6 +1,6 @@
 //! Options: how a suite is started, and what it tells while it starts and stops.
 
-use std::path::PathBuf;
+use std::{collections::BTreeMap, path::PathBuf};
 
 use model::Scale;
 
@@ -68,6 +68,10 @@ pub struct SuiteOptions {
     /// Begin with an empty exposure ledger. Otherwise that of an earlier suite in the same directory goes on: an operation
     /// that it knows is then a replay.
     pub fresh_ledger: bool,
+    /// Members whose calendar is wrong, by so many milliseconds.
+    pub calendar_offsets_ms: BTreeMap<Member, i64>,
+    /// Members that have a policy of their own.
+    pub own_policies: BTreeMap<Member, PathBuf>,
     /// Log filter of the members; `None` leaves it to the environment.
     pub log_filter: Option<String>,
     /// OTLP endpoint of the members; `None` leaves it to the environment.
@@ -90,6 +94,8 @@ impl SuiteOptions {
             dilate: 1,
             on_child_exit: OnChildExit::Keep,
             fresh_ledger: false,
+            calendar_offsets_ms: BTreeMap::new(),
+            own_policies: BTreeMap::new(),
             log_filter: None,
             otlp_endpoint: None,
         }
