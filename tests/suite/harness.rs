@@ -13,7 +13,7 @@ use ::wire::emulator::v1::{
     ListJournalRequest, SetCapacityRequest, emulator_control_service_client::EmulatorControlServiceClient,
     fault_rule::Effect,
 };
-use base::{Clock as _, Deadline, Dependency, Nanos, Reason, World, clock::MonotonicClock, headers};
+use base::{Clock as _, Deadline, Dependency, Nanos, Reason, World, clock::MonotonicClock, clock::SystemWallClock, headers};
 use http::{Request, StatusCode};
 use http_body_util::Full;
 use model::policy::ServiceName;
@@ -22,7 +22,7 @@ use stack::{CallBudget, Link, LinkConfig};
 use tonic::Code;
 
 pub(crate) use self::{
-    member::Member,
+    member::{Member, StateFiles},
     scrape::Scrape,
     settings::{Options, SEED},
     talk::{Answer, GET_HOME, Told, spawn},
@@ -39,8 +39,9 @@ pub(crate) const SLACK: Nanos = Nanos::from_millis(250);
 pub(crate) struct Suite {
     pub(crate) members: BTreeMap<&'static str, Member>,
     options: Options,
-    /// Keeps the ledger's directory.
-    _state: tempfile::TempDir,
+    /// Keeps the directory of its files.
+    state: tempfile::TempDir,
+    files: StateFiles,
     ledger: PathBuf,
     control: EmulatorControlServiceClient<Link>,
     world: World,
@@ -54,23 +55,26 @@ impl Suite {
 
     pub(crate) async fn start_with(options: Options) -> Self {
         let state = tempfile::tempdir().expect("a directory");
-        let ledger = state.path().join("exposures.sqlite");
+        let files = StateFiles::new(state.path());
+        let ledger = files.exposures();
+        let id = ::summary::KeyId::parse("suite").expect("an id");
+        files.keys().init(&id, &SUMMARY_SEED).expect("keys");
         let mut members = BTreeMap::new();
         members.insert("emulator", member::emulator(&options, None));
         let emulator = members["emulator"].at;
         for dependency in Dependency::ALL {
             let service = ServiceName::of(dependency);
-            let member = member::service(&options, service, emulator, BTreeMap::new(), ledger.clone(), None);
+            let member = member::service(&options, service, emulator, BTreeMap::new(), state.path(), None);
             members.insert(service.as_str(), member);
         }
         let mut peers: BTreeMap<String, String> =
             Dependency::ALL.map(|of| (of.to_string(), members[of.as_str()].at.to_string())).into();
         peers.extend(options.strangers.iter().map(|(of, at)| (of.to_string(), at.to_string())));
-        let home = member::service(&options, ServiceName::HomeApi, emulator, peers, ledger.clone(), None);
+        let home = member::service(&options, ServiceName::HomeApi, emulator, peers, state.path(), None);
         members.insert("home-api", home);
         let world = member::world("test", Arc::new(Supervisor::new()));
         let control = control(&world, &members["emulator"]);
-        Self { members, options, _state: state, ledger, control, world }
+        Self { members, options, state, files, ledger, control, world }
     }
 
     pub(crate) fn at(&self, member: &str) -> SocketAddr {
@@ -83,6 +87,11 @@ impl Suite {
 
     pub(crate) fn member(&mut self, name: &str) -> &mut Member {
         self.members.get_mut(name).expect("a member of the suite")
+    }
+
+    /// The files that its members share.
+    pub(crate) const fn files(&self) -> &StateFiles {
+        &self.files
     }
 
     pub(crate) fn ledger(&self) -> &std::path::Path {
@@ -98,8 +107,8 @@ impl Suite {
     pub(crate) fn restart(&mut self, dependency: Dependency) {
         let service = ServiceName::of(dependency);
         let (at, emulator) = (self.at(service.as_str()), self.at("emulator"));
-        let ledger = self.ledger.clone();
-        let member = member::service(&self.options, service, emulator, BTreeMap::new(), ledger, Some(at));
+        let state = self.state.path();
+        let member = member::service(&self.options, service, emulator, BTreeMap::new(), state, Some(at));
         self.members.insert(service.as_str(), member);
     }
 
@@ -169,6 +178,52 @@ impl Suite {
 
     pub(crate) async fn scrape(&self, member: &str) -> Scrape {
         Scrape::of(self.members[member].admin).await
+    }
+
+    /// What a member says about the migration.
+    pub(crate) async fn rollout(&self, member: &str) -> rollout::report::ProcessReport {
+        let at = self.members[member].admin;
+        let request = Request::get(rollout::report::PATH).header("host", "admin");
+        let answer = talk::http1(at, request.body(Full::default()).expect("a request")).await;
+        serde_json::from_value(answer.json()).expect("a report")
+    }
+
+    /// Decides that the suite is in a phase, and waits until home-api and profile are.
+    pub(crate) async fn decide(&self, phase: rollout::Phase) {
+        use rollout::ledger::{Decision, Draft, Ledger};
+        let mut ledger = Ledger::open(&self.files.decisions(), &SystemWallClock).expect("a ledger");
+        let from = ledger.position(rollout::SUBJECT).map(str::to_owned);
+        let decision = match from.as_deref().and_then(rollout::Phase::parse) {
+            None => Decision::Begin,
+            Some(from) if phase < from => Decision::Reverse,
+            Some(_) => Decision::Advance,
+        };
+        let draft = Draft {
+            actor: "test".to_owned(),
+            command: "test".to_owned(),
+            subject: rollout::SUBJECT.to_owned(),
+            from,
+            to: phase.as_str().to_owned(),
+            decision,
+            reason: "a test wants it".to_owned(),
+            policy: None,
+            evidence: serde_json::json!({}),
+        };
+        let generation = ledger.append(draft, &SystemWallClock).expect("decided").sequence;
+        for member in ["home-api", "profile"] {
+            eventually(&format!("{member} is in phase {phase}"), async || {
+                self.rollout(member).await.generation == generation
+            })
+            .await;
+        }
+    }
+
+    /// Waits until home-api has heard every tenant's revocation epoch.
+    pub(crate) async fn until_fresh(&self) {
+        eventually("revocations are heard of", async || {
+            self.rollout("home-api").await.revocations.is_some_and(|stream| stream.fresh)
+        })
+        .await;
     }
 
     /// Waits until nothing is under way anywhere: no request of home-api, no call on its links, no call in a dependency.
@@ -326,9 +381,12 @@ pub(crate) fn get_home(head: &[(&str, &str)]) -> Request<Full<bytes::Bytes>> {
     request.body(Full::default()).expect("a request")
 }
 
+/// Seed of the first key of every suite.
+const SUMMARY_SEED: [u8; 32] = [42; 32];
+
 /// The key that profile signs with, where the policy has summaries emitted.
 pub(crate) fn summary_issuer() -> ::summary::Issuer {
-    ::summary::Issuer::from_seed(::summary::KeyId::parse("suite").expect("an id"), &[42; 32])
+    ::summary::Issuer::from_seed(::summary::KeyId::parse("suite").expect("an id"), &SUMMARY_SEED)
 }
 
 /// Waits until something holds, by looking again and again within [`PATIENCE`].

@@ -24,4 +24,5 @@ mod recovery;
 mod sockets;
 mod statuses;
 mod strangers;
+mod migration;
 mod summary;

@@ -4,7 +4,7 @@
 use std::{
     collections::BTreeMap,
     net::{SocketAddr, TcpListener as StdListener},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, mpsc},
     thread::JoinHandle,
     time::Duration,
@@ -18,6 +18,7 @@ use base::{
     mix,
 };
 use model::{policy::Policy, policy::ServiceName, scale::Scale, scenario::Scenario};
+use rehearsal::keys::KeyDir;
 use runtime::{HeaderAuthenticator, Host, link_metrics::Links, process::Process};
 use serve::{Limits, Routes, shell::DrainReport, supervisor::Supervisor};
 use tokio::sync::oneshot;
@@ -83,16 +84,44 @@ impl Drop for Member {
     }
 }
 
+/// The files of a suite.
+pub(crate) struct StateFiles(PathBuf);
+
+impl StateFiles {
+    pub(crate) fn new(state: &Path) -> Self {
+        Self(state.to_owned())
+    }
+
+    pub(crate) fn exposures(&self) -> PathBuf {
+        self.0.join("exposures.sqlite")
+    }
+
+    pub(crate) fn decisions(&self) -> PathBuf {
+        self.0.join(rollout::ledger::FILE)
+    }
+
+    pub(crate) fn keys(&self) -> KeyDir {
+        KeyDir::new(self.0.join("keys"))
+    }
+
+    pub(crate) fn marks(&self) -> PathBuf {
+        self.0.join("marks.ndjson")
+    }
+}
+
 /// Starts a service. `at` is the address that it had before.
 pub(crate) fn service(
     options: &Options,
     service: ServiceName,
     emulator: SocketAddr,
     peers: BTreeMap<String, String>,
-    ledger: PathBuf,
+    state: &Path,
     at: Option<SocketAddr>,
 ) -> Member {
-    let policy = Policy::parse("policy.toml", &options.policy).expect("a valid policy");
+    let own = options.profile_policy.as_ref().filter(|_| service == ServiceName::Profile);
+    let policy = Policy::parse("policy.toml", own.unwrap_or(&options.policy)).expect("a valid policy");
+    let files = StateFiles::new(state);
+    let follow = options.follow.then(|| files.decisions());
     let (main, main_at) = bind(at);
     let (admin, admin_at) = bind(None);
     let drain = policy.drain;
@@ -108,19 +137,30 @@ pub(crate) fn service(
             peers,
             links: Links::new(&process.registry),
         };
+        let mut extra = axum::Router::new();
+        let mut with = |(routes, more): (Routes, axum::Router)| {
+            extra = more;
+            routes
+        };
         let routes = match service {
-            ServiceName::HomeApi => home_api::build(&host),
-            ServiceName::Profile => profile::build(&host, Some(super::summary_issuer())),
+            ServiceName::HomeApi => {
+                let (keys, marks) = (Some(files.keys().set_file()), Some(files.marks()));
+                home_api::build(&host, &home_api::Files { keys, marks, ledger: follow }).map(&mut with)
+            }
+            ServiceName::Profile => {
+                let key = Some(files.keys().issuer_file());
+                profile::build(&host, &profile::Files { key, ledger: follow }).map(&mut with)
+            }
             ServiceName::Entitlement => entitlement::build(&host),
             ServiceName::Inventory => inventory::build(&host),
             ServiceName::Pricing => pricing::build(&host),
-            ServiceName::Experiment => experiment::build(&host, &ledger).await,
+            ServiceName::Experiment => experiment::build(&host, &files.exposures()).await,
             ServiceName::Recommendation => recommendation::build(&host),
             ServiceName::Reputation => reputation::build(&host),
         };
         let routes = routes.expect("a service");
         process.open_service(&host, listener(main), routes).expect("descriptors are complete");
-        process.open_admin(listener(admin), axum::Router::new());
+        process.open_admin(listener(admin), extra);
     })
 }
 

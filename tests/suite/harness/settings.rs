@@ -15,6 +15,10 @@ pub(crate) struct Options {
     pub(crate) seed: u64,
     /// Strangers that home-api finds in place of a service.
     pub(crate) strangers: Vec<(Dependency, std::net::SocketAddr)>,
+    /// Home-api and profile follow the suite's ledger of decisions.
+    pub(crate) follow: bool,
+    /// Profile has this policy instead: an older or a newer version of it beside the others.
+    pub(crate) profile_policy: Option<String>,
 }
 
 impl Options {
@@ -31,6 +35,8 @@ impl Options {
             scenario: quick_scenario(),
             seed: SEED,
             strangers: Vec::new(),
+            follow: false,
+            profile_policy: None,
         }
     }
 
@@ -48,6 +54,12 @@ impl Options {
     pub(crate) fn overlaid(mut self, changes: &str) -> Self {
         let merged = model::policy::overlay(("policy.toml", &self.policy), ("changes", changes));
         self.policy = merged.unwrap_or_else(|faults| panic!("{faults}"));
+        self
+    }
+
+    /// Home-api and profile are in the phase that the suite's ledger says.
+    pub(crate) fn following(mut self) -> Self {
+        self.follow = true;
         self
     }
 
