@@ -1,5 +1,7 @@
 //! Control: the control API. Changes what the dependencies do while they run, and reads back what they did.
 
+mod revoking;
+
 use std::sync::Arc;
 
 use base::{Dependency, Nanos, Reason, Refusal, WorkloadClass};
@@ -13,7 +15,9 @@ use tonic::{Request, Response, Status};
 use wire::emulator::v1::{
     self as api, ClearFaultsRequest, ClearFaultsResponse, DependencyStats, GetStatsRequest, GetStatsResponse,
     InjectFaultRequest, InjectFaultResponse, JournalEntry, ListJournalRequest, ListJournalResponse,
-    ResetRequest, ResetResponse, SetCapacityRequest, SetCapacityResponse, SetPhaseRequest, SetPhaseResponse,
+    ReadSubjectRequest, ReadSubjectResponse, ResetRequest, ResetResponse, RevokeClaimsRequest,
+    RevokeClaimsResponse, SetCapacityRequest, SetCapacityResponse, SetPhaseRequest, SetPhaseResponse,
+    SetPolicyCopyRequest, SetPolicyCopyResponse, SetRevocationFeedRequest, SetRevocationFeedResponse,
     emulator_control_service_server::{EmulatorControlService, EmulatorControlServiceServer},
     fault_rule::Effect,
 };
@@ -225,6 +229,34 @@ impl EmulatorControlService for Control {
             phase: self.0.phase().name.clone(),
             seed: self.0.seed,
         }))
+    }
+
+    async fn revoke_claims(
+        &self,
+        request: Request<RevokeClaimsRequest>,
+    ) -> Result<Response<RevokeClaimsResponse>, Status> {
+        answer(revoking::revoke(&self.0, &request.into_inner()))
+    }
+
+    async fn set_revocation_feed(
+        &self,
+        request: Request<SetRevocationFeedRequest>,
+    ) -> Result<Response<SetRevocationFeedResponse>, Status> {
+        answer(revoking::set_feed(&self.0, &request.into_inner()))
+    }
+
+    async fn set_policy_copy(
+        &self,
+        request: Request<SetPolicyCopyRequest>,
+    ) -> Result<Response<SetPolicyCopyResponse>, Status> {
+        answer(revoking::set_copy(&self.0, &request.into_inner()))
+    }
+
+    async fn read_subject(
+        &self,
+        request: Request<ReadSubjectRequest>,
+    ) -> Result<Response<ReadSubjectResponse>, Status> {
+        answer(revoking::read_subject(&self.0, &request.into_inner()))
     }
 
     async fn reset(&self, _request: Request<ResetRequest>) -> Result<Response<ResetResponse>, Status> {

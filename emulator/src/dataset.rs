@@ -4,12 +4,14 @@
 mod claims;
 
 use base::mix;
-use model::names;
+use model::{draw::Share, names};
 use wire::emulator::v1::{
     ClaimDiscount, ExperimentDefinition, FetchExperimentsResponse, FetchPolicyResponse, FetchPricesResponse,
     FetchProfileResponse, FetchReviewsResponse, FetchScoresResponse, FetchStockResponse, PriceEntry,
     Reservation, ScoredItem, StockRecord, WeightedVariant,
 };
+
+pub(crate) use claims::{FOREIGN, vocabulary};
 
 /// Most items that one call may name; as many as the services let through.
 const ITEMS_MAX: usize = 64;
@@ -59,6 +61,7 @@ enum Column {
     Score,
     Reviews,
     ReviewShape,
+    PolicyCopy,
 }
 
 /// The data set of one seed.
@@ -140,7 +143,8 @@ impl DataSet {
     /// One version of a tenant's policy with the grants and denials of a subject. `None` when the tenant has no such
     /// version or the data set no such tenant; an unknown subject has no grants and no denials.
     pub(crate) fn policy(&self, tenant: &str, subject: &str, version: u64) -> Option<FetchPolicyResponse> {
-        let tenant = u64::from(names::tenant_index(tenant)?);
+        let index = names::tenant_index(tenant)?;
+        let tenant = u64::from(index);
         if !(1..=self.policy_version(tenant)).contains(&version) {
             return None;
         }
@@ -159,13 +163,23 @@ impl DataSet {
         Some(FetchPolicyResponse {
             timing: None,
             policy_version: version,
-            revocation_epoch: 1 + self.bits(Column::RevocationEpoch, [tenant, 0]).below(4),
+            revocation_epoch: self.revocation_epoch(index),
             plan_rules: claims::plan_rules(version),
             segment_rules: claims::segment_rules(),
             region_exclusions: claims::region_exclusions(),
             grants,
             denials,
         })
+    }
+
+    /// The revocation epoch of a tenant from which nothing has been revoked since the start.
+    pub(crate) fn revocation_epoch(&self, tenant: u32) -> u64 {
+        1 + self.bits(Column::RevocationEpoch, [tenant.into(), 0]).below(4)
+    }
+
+    /// Whether a subject is within a share of all subjects. Whoever is within a share is within every larger one.
+    pub(crate) fn copies(&self, tenant: u32, subject: u32, share: Share) -> bool {
+        share.takes(self.bits(Column::PolicyCopy, [tenant.into(), subject.into()]).0)
     }
 
     /// Prices of the items that the catalogue knows, in the order of the request. None at all in a currency that the book

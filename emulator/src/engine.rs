@@ -22,6 +22,7 @@ use crate::{
     dataset::DataSet,
     faults::{Faults, Hit},
     pool::{self, Permit, Pool},
+    revocations::Revocations,
     timer::Alarms,
 };
 
@@ -33,6 +34,7 @@ pub(crate) struct Engine {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) alarms: Alarms,
     pub(crate) data: DataSet,
+    pub(crate) revocations: Revocations,
     pub(crate) seed: u64,
     pub(crate) scenario: Scenario,
     draws: Draws,
@@ -60,6 +62,7 @@ impl Engine {
         Self {
             draws: Draws::new(seed, scenario.version),
             data: DataSet::new(seed),
+            revocations: Revocations::default(),
             seed,
             pools,
             phase: AtomicUsize::new(0),
@@ -109,7 +112,8 @@ impl Engine {
         Some(previous)
     }
 
-    /// Clears faults, journal and counters and returns to the first phase with its capacities.
+    /// Undoes revocations and restores feed and copy, clears faults, journal and counters, and returns to the first phase
+    /// with its capacities.
     pub(crate) fn reset(&self) {
         let now = self.clock.now();
         // Held to the end, as in a change of phase.
@@ -121,6 +125,7 @@ impl Engine {
             self.pool(dependency).set_capacity(self.phase().dependency(dependency).capacity);
             self.pool(dependency).reset_peak();
         }
+        self.revocations.reset();
         self.books().reset();
         self.alarms.reset_lateness();
     }

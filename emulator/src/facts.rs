@@ -1,5 +1,5 @@
-//! Facts: the seven services of the main port. Each names what its call is about and which row answers it; everything
-//! else is the engine's.
+//! Facts: the seven services of the main port that answer calls. Each names what its call is about and which row answers
+//! it; everything else is the engine's. The feed of revocations beside them is a stream and no call.
 
 use std::sync::Arc;
 
@@ -17,6 +17,7 @@ use wire::emulator::v1::{
     price_book_service_server::{PriceBookService, PriceBookServiceServer},
     profile_store_service_server::{ProfileStoreService, ProfileStoreServiceServer},
     review_score_service_server::{ReviewScoreService, ReviewScoreServiceServer},
+    revocation_feed_service_server::RevocationFeedServiceServer,
     stock_service_server::{StockService, StockServiceServer},
 };
 
@@ -25,6 +26,7 @@ use crate::{
     caller::Caller,
     dataset::DataSet,
     engine::{Engine, Subject},
+    feed::Feed,
 };
 
 /// The main port.
@@ -38,6 +40,7 @@ pub(crate) fn routes(engine: &Arc<Engine>) -> Routes {
         .grpc(Injecting(ModelScoreServiceServer::new(facts())))
         .grpc(Injecting(ReviewScoreServiceServer::new(facts())))
         .grpc(Injecting(ExperimentCatalogServiceServer::new(facts())))
+        .grpc_long_lived(RevocationFeedServiceServer::new(Feed(Arc::clone(engine))))
 }
 
 struct Facts(Arc<Engine>);
@@ -59,9 +62,8 @@ impl ProfileStoreService for Facts {
         let key = draw::key([&*tenant, &*subject]);
         let about = Subject { dependency: Dependency::Profile, operation: "FetchProfile", key };
         let row = |data: &DataSet, _, timing| {
-            let row = data.profile(&tenant, &subject)?;
-            let policy = with_policy.then(|| data.policy(&tenant, &subject, row.policy_version)).flatten();
-            Some(FetchProfileResponse { timing: Some(timing), policy, ..row })
+            let row = self.0.revocations.profile(data, &tenant, &subject, with_policy)?;
+            Some(FetchProfileResponse { timing: Some(timing), ..row })
         };
         self.0.serve(about, caller, row).await
     }
@@ -77,7 +79,7 @@ impl PolicyStoreService for Facts {
         let key = base::mix::fold64(draw::key([&*tenant, &*subject]), policy_version);
         let about = Subject { dependency: Dependency::Entitlement, operation: "FetchPolicy", key };
         let row = |data: &DataSet, _, timing| {
-            let row = data.policy(&tenant, &subject, policy_version)?;
+            let row = self.0.revocations.policy(data, &tenant, &subject, policy_version)?;
             Some(FetchPolicyResponse { timing: Some(timing), ..row })
         };
         self.0.serve(about, caller, row).await

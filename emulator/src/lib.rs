@@ -7,13 +7,16 @@ mod body;
 mod books;
 mod caller;
 mod control;
+mod copies;
 mod dataset;
 mod digest;
 mod engine;
 mod facts;
 mod faults;
+mod feed;
 mod metrics;
 mod pool;
+mod revocations;
 #[cfg(test)]
 mod testing;
 mod timer;
@@ -27,6 +30,7 @@ use serve::{Routes, metrics::Registry};
 pub use books::JOURNAL_MAX;
 pub use digest::digest;
 pub use faults::FAULTS_MAX;
+pub use revocations::{CLAIMS_DENIED_MAX, CLAIMS_REVOKED_MAX, SUBJECTS_DENIED_MAX};
 
 use crate::{engine::Engine, timer::Alarms};
 

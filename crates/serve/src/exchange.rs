@@ -85,6 +85,18 @@ impl Arrival {
     pub fn work(&self) -> Work {
         self.work.clone()
     }
+
+    /// Ends when the process begins to quiesce; never for a request that came by no port. A long-lived stream ends then,
+    /// since the drain would wait for it otherwise.
+    pub fn quiesced(&self) -> impl Future<Output = ()> + Send + use<> {
+        let quiesce = self.work.quiesce_token();
+        async move {
+            match quiesce {
+                Some(quiesce) => quiesce.cancelled_owned().await,
+                None => std::future::pending().await,
+            }
+        }
+    }
 }
 
 /// The time that an exchange is granted.

@@ -14,6 +14,7 @@ use std::{
 };
 
 use base::{Deadline, Nanos, Phase, trace::TraceContext};
+use tokio_util::sync::CancellationToken;
 
 use crate::{exchange::Port, metrics::TraceLabel};
 
@@ -172,6 +173,11 @@ impl Work {
     /// later. What the work runs past it is late, even if it is answered. The earliest objective counts.
     pub fn objective(&self, objective: Deadline) {
         self.0.objective.fetch_min(objective.instant().get(), Ordering::Relaxed);
+    }
+
+    /// The token of the process that serves the operation; not the process itself, which nothing of a request may hold.
+    pub(crate) fn quiesce_token(&self) -> Option<CancellationToken> {
+        self.0.port.as_ref().map(|port| port.lifecycle.quiesce_token().clone())
     }
 
     /// Whether the caller has left: it reset the stream, closed the connection, or was cut. Cheap to ask. A caller that was

@@ -59,13 +59,35 @@ impl Panel {
         now(self.control.list_journal(Request::new(message)))
     }
 
+    fn revoke(&self, tenant: &str, subject: &str, claims: &[String]) -> Said<u64> {
+        let (tenant, subject, claims) = (tenant.to_owned(), subject.to_owned(), claims.to_vec());
+        let message = RevokeClaimsRequest { tenant, subject, claims };
+        now(self.control.revoke_claims(Request::new(message))).map(|answer| answer.revocation_epoch)
+    }
+
+    fn set_feed(&self, state: i32) -> Said<api::FeedState> {
+        let message = SetRevocationFeedRequest { state };
+        now(self.control.set_revocation_feed(Request::new(message))).map(|answer| answer.previous())
+    }
+
+    fn set_copy(&self, copy: i32, share_ppm: u32) -> Said<api::PolicyCopy> {
+        let message = SetPolicyCopyRequest { copy, share_ppm };
+        now(self.control.set_policy_copy(Request::new(message))).map(|answer| answer.previous())
+    }
+
+    fn read(&self, tenant: &str, subject: &str, policy_version: u64) -> Said<ReadSubjectResponse> {
+        let (tenant, subject) = (tenant.to_owned(), subject.to_owned());
+        now(self.control.read_subject(Request::new(ReadSubjectRequest { tenant, subject, policy_version })))
+    }
+
     fn stats(&self) -> GetStatsResponse {
         now(self.control.get_stats(Request::new(GetStatsRequest {}))).expect("statistics")
     }
 
     /// Everything that a control call could change.
     fn state(&self) -> (GetStatsResponse, String) {
-        (self.stats(), format!("{:?}", self.rig.engine.faults()))
+        let revocations = self.rig.engine.revocations.look(|state| format!("{state:?}"));
+        (self.stats(), format!("{:?} {revocations}", self.rig.engine.faults()))
     }
 
     /// Serves a call of each id to its end.
@@ -387,10 +409,90 @@ fn statistics_tell_every_outcome_and_the_load_of_its_dependency_alone() {
     assert_eq!(of("reputation"), idle("reputation"));
 }
 
+fn claims(count: usize) -> Vec<String> {
+    (0..count).map(|at| format!("claim.{at}")).collect()
+}
+
+#[test]
+fn claims_are_revoked_and_read_back_behind_no_call() {
+    let panel = Panel::new();
+    let before = panel.read("tenant-007", "user-00042", 0).expect("rows");
+    let policy = before.policy.clone().expect("a policy");
+    assert_eq!(before.profile.expect("a row").policy_version, policy.policy_version, "the newest");
+    let epoch = panel.revoke("tenant-007", "user-00042", &claims(16)).expect("revoked");
+    assert_eq!(epoch, policy.revocation_epoch + 1);
+    panel.set_copy(api::PolicyCopy::Stale.into(), 0).expect("a copy");
+    let after = panel.read("tenant-007", "user-00042", 0).expect("rows");
+    let denials = [policy.denials.clone(), claims(16)].concat();
+    assert_eq!(after.profile.expect("a row").policy_version, policy.policy_version, "whatever the copy says");
+    let expected = api::FetchPolicyResponse { revocation_epoch: epoch, denials, ..policy };
+    assert_eq!(after.policy, Some(expected));
+    let first = panel.read("tenant-007", "user-00042", 1).expect("rows").policy.expect("a policy");
+    assert_eq!((first.policy_version, first.revocation_epoch), (1, epoch));
+    assert_eq!(panel.stats().dependencies.iter().map(|of| of.calls).sum::<u64>(), 0);
+}
+
+#[test]
+fn a_revocation_that_makes_no_sense_is_refused_by_its_field_and_changes_nothing() {
+    let panel = Panel::new();
+    let before = panel.state();
+    let (tenant, subject) = ("tenant-007", "user-00042");
+    let with = |claim: &str| vec!["home.view".to_owned(), claim.to_owned()];
+    assert_eq!(field(panel.revoke("tenant-200", subject, &claims(1))), "tenant");
+    assert_eq!(field(panel.revoke(tenant, "user-10000", &claims(1))), "subject");
+    for bad in [claims(0), claims(17), with(""), with("Home"), with("a b"), with(&"x".repeat(65))] {
+        assert_eq!(field(panel.revoke(tenant, subject, &bad)), "claims", "{bad:?}");
+    }
+    for bad in [0, 4, -1] {
+        assert_eq!(field(panel.set_feed(bad)), "state", "{bad}");
+        assert_eq!(field(panel.set_copy(bad, 1)), "copy", "{bad}");
+    }
+    assert_eq!(field(panel.set_copy(api::PolicyCopy::Stale.into(), 1_000_001)), "share_ppm");
+    assert_eq!(field(panel.read("", subject, 0)), "tenant");
+    assert_eq!(field(panel.read(tenant, "", 0)), "subject");
+    assert_eq!(field(panel.read(tenant, subject, 99)), "policy_version");
+    assert_eq!(panel.state(), before);
+    // The good one would have been noticed.
+    panel.revoke(tenant, subject, &claims(1)).expect("revoked");
+    assert_ne!(panel.state(), before);
+}
+
+#[test]
+fn no_room_for_a_revocation_is_refused_with_the_bound() {
+    let panel = Panel::new();
+    for some in claims(64).chunks(16) {
+        panel.revoke("tenant-007", "user-00042", some).expect("room");
+    }
+    let before = panel.state();
+    let status = panel.revoke("tenant-007", "user-00042", &claims(65)[64..]).expect_err("no room");
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    assert!(status.message().contains("64"), "{status:?}");
+    assert_eq!(panel.state(), before);
+}
+
+#[test]
+fn feed_and_copy_tell_how_they_were_before() {
+    let panel = Panel::new();
+    let mut previous = api::FeedState::Live;
+    for state in [api::FeedState::Cut, api::FeedState::Silent, api::FeedState::Silent, api::FeedState::Live] {
+        assert_eq!(panel.set_feed(state.into()).expect("a state"), previous);
+        previous = state;
+    }
+    let mut previous = api::PolicyCopy::Exact;
+    for copy in [api::PolicyCopy::Divergent, api::PolicyCopy::Stale, api::PolicyCopy::Exact] {
+        assert_eq!(panel.set_copy(copy.into(), 1_000_000).expect("a copy"), previous);
+        previous = copy;
+    }
+}
+
 #[test]
 fn a_reset_leaves_a_clean_slate() {
     let panel = Panel::new();
     let fresh = panel.stats();
+    let rows = panel.read("tenant-007", "user-00042", 0).expect("rows");
+    panel.revoke("tenant-007", "user-00042", &claims(1)).expect("revoked");
+    panel.set_feed(api::FeedState::Cut.into()).expect("a state");
+    panel.set_copy(api::PolicyCopy::Divergent.into(), 0).expect("a copy");
     panel.serve(&["ok"]);
     panel.set_phase("slowdown").expect("a phase");
     panel.set_capacity("profile", 9, 9).expect("a capacity");
@@ -400,5 +502,8 @@ fn a_reset_leaves_a_clean_slate() {
     now(panel.control.reset(Request::new(ResetRequest {}))).expect("reset");
     assert_eq!(panel.stats(), fresh);
     assert_eq!((panel.journal(0, "").entries.len(), panel.clear(0)), (0, 0));
+    assert_eq!(panel.read("tenant-007", "user-00042", 0).expect("rows"), rows);
+    assert_eq!(panel.set_feed(api::FeedState::Live.into()).expect("a state"), api::FeedState::Live);
+    assert_eq!(panel.set_copy(api::PolicyCopy::Exact.into(), 0).expect("a copy"), api::PolicyCopy::Exact);
     drop(panel.rig.begin(Dependency::Pricing, panel.rig.caller("op")));
 }

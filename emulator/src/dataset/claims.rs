@@ -42,6 +42,15 @@ pub(crate) const DISCOUNTS: [(&str, u32); 4] = [
     ("pricing.public_sector", 800),
 ];
 
+/// Begins the claims that no policy has: a number follows.
+pub(crate) const FOREIGN: &str = "copy.only.";
+
+/// All claims of the policies, grantable ones first.
+pub(crate) fn vocabulary() -> impl Iterator<Item = &'static str> {
+    let given = BY_PLAN.iter().chain(&BY_SEGMENT).flat_map(|claims| claims.iter().copied());
+    GRANTABLE.into_iter().chain([PREVIEW]).chain(given)
+}
+
 fn rule<'a>(selector: &str, claims: impl Iterator<Item = &'a str>) -> ClaimRule {
     ClaimRule { selector: selector.to_owned(), claims: claims.map(str::to_owned).collect() }
 }

@@ -3,6 +3,7 @@
 use base::{Nanos, headers, ids::IdSource};
 use bytes::Bytes;
 use http_body_util::Full;
+use model::draw::Share;
 use serve::{
     Limits,
     exchange::Port,
@@ -16,6 +17,7 @@ use wire::emulator::v1::Timing;
 use super::*;
 use crate::{
     books::{Outcome, Wanted},
+    revocations::{PolicyCopy, Who},
     testing::{ByHand, Rig, SEED, SERVICE, START},
 };
 
@@ -54,6 +56,24 @@ fn a_row_comes_with_its_policy_when_that_is_asked_for() {
     let told = answer(&rig, facts.fetch_profile(ask(Dependency::Profile, wanted))).expect("a row");
     let document = data.policy(TENANT, SUBJECT, told.policy_version).expect("in the data set");
     assert_eq!(told.policy, Some(document), "what the policy store would answer, without timing");
+}
+
+#[test]
+fn both_stores_tell_a_revocation_and_only_the_copy_is_wrong() {
+    let rig = Rig::new();
+    let facts = Facts(Arc::clone(&rig.engine));
+    let who = Who::find(TENANT, SUBJECT).expect("in the data set");
+    let lost = ["made.up".to_owned()];
+    let epoch = rig.engine.revocations.revoke(&rig.engine.data, who, &lost).expect("room");
+    rig.engine.revocations.set_copy(PolicyCopy::Divergent, Share::ALL);
+    let wanted = FetchProfileRequest { with_policy: true, ..profile() };
+    let row = answer(&rig, facts.fetch_profile(ask(Dependency::Profile, wanted))).expect("a row");
+    let copy = row.policy.expect("a policy");
+    let kept = answer(&rig, facts.fetch_policy(ask(Dependency::Entitlement, policy(row.policy_version))));
+    let kept = FetchPolicyResponse { timing: None, ..kept.expect("a row") };
+    assert_eq!((kept.revocation_epoch, kept.denials.last()), (epoch, Some(&lost[0])));
+    assert_eq!(copy.grants.len(), kept.grants.len() + 1);
+    assert_eq!(FetchPolicyResponse { grants: kept.grants.clone(), ..copy }, kept);
 }
 
 #[test]
