@@ -10,7 +10,7 @@ use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, sync::Arc};
 
 use ::wire::emulator::v1::{
     ClearFaultsRequest, DependencyStats, FaultRule, GetStatsRequest, InjectFaultRequest, JournalEntry,
-    ListJournalRequest, SetCapacityRequest, emulator_control_service_client::EmulatorControlServiceClient,
+    ListJournalRequest, SetCapacityRequest, SetPhaseRequest, emulator_control_service_client::EmulatorControlServiceClient,
     fault_rule::Effect,
 };
 use base::{Clock as _, Deadline, Dependency, Nanos, Reason, World, clock::MonotonicClock, clock::SystemWallClock, headers};
@@ -143,6 +143,11 @@ impl Suite {
     pub(crate) async fn capacity(&self, dependency: Dependency, servers: u32, queue_max: u32) {
         let message = SetCapacityRequest { dependency: dependency.to_string(), servers, queue_max };
         self.control().set_capacity(bounded(message)).await.expect("changed");
+    }
+
+    /// Switches the dependencies to a phase of the scenario.
+    pub(crate) async fn phase(&self, phase: &str) {
+        self.control().set_phase(bounded(SetPhaseRequest { phase: phase.to_owned() })).await.expect("a phase");
     }
 
     /// Calls of one operation to the dependencies, oldest first.
