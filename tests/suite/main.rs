@@ -21,6 +21,7 @@ mod harness;
 mod identity;
 mod legacy;
 mod recovery;
+mod revocations;
 mod sockets;
 mod statuses;
 mod strangers;

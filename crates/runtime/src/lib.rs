@@ -10,5 +10,7 @@ mod names;
 pub mod process;
 
 pub use authenticate::{Authenticator, HeaderAuthenticator};
-pub use call::{answer, context, outbound, outbound_within, progress, upstream_error};
+pub use call::{
+    answer, context, outbound, outbound_endless, outbound_within, progress, quiesced, upstream_error,
+};
 pub use host::{Host, StartError};
