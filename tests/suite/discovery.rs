@@ -30,7 +30,11 @@ fn ports(suite: &Suite) -> Vec<(&'static str, SocketAddr, Vec<&'static str>)> {
     vec![
         own("home-api", "mercury.home.v2.HomeService"),
         own("profile", "mercury.profile.v1.ProfileService"),
-        own("entitlement", "mercury.entitlement.v1.EntitlementService"),
+        (
+            "entitlement",
+            suite.at("entitlement"),
+            vec!["mercury.entitlement.v1.EntitlementService", "mercury.entitlement.v1.RevocationService"],
+        ),
         own("inventory", "mercury.inventory.v1.InventoryService"),
         own("pricing", "mercury.pricing.v1.PricingService"),
         own("experiment", "mercury.experiment.v1.ExperimentService"),
@@ -47,6 +51,7 @@ fn ports(suite: &Suite) -> Vec<(&'static str, SocketAddr, Vec<&'static str>)> {
                 "mercury.emulator.v1.ModelScoreService",
                 "mercury.emulator.v1.ReviewScoreService",
                 "mercury.emulator.v1.ExperimentCatalogService",
+                "mercury.emulator.v1.RevocationFeedService",
             ],
         ),
         (

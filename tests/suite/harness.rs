@@ -10,10 +10,13 @@ use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, sync::Arc};
 
 use ::wire::emulator::v1::{
     ClearFaultsRequest, DependencyStats, FaultRule, GetStatsRequest, InjectFaultRequest, JournalEntry,
-    ListJournalRequest, SetCapacityRequest, SetPhaseRequest, emulator_control_service_client::EmulatorControlServiceClient,
-    fault_rule::Effect,
+    ListJournalRequest, SetCapacityRequest, SetPhaseRequest,
+    emulator_control_service_client::EmulatorControlServiceClient, fault_rule::Effect,
 };
-use base::{Clock as _, Deadline, Dependency, Nanos, Reason, World, clock::MonotonicClock, clock::SystemWallClock, headers};
+use base::{
+    Clock as _, Deadline, Dependency, Nanos, Reason, World, clock::MonotonicClock, clock::SystemWallClock,
+    headers,
+};
 use http::{Request, StatusCode};
 use http_body_util::Full;
 use model::policy::ServiceName;
@@ -147,7 +150,10 @@ impl Suite {
 
     /// Switches the dependencies to a phase of the scenario.
     pub(crate) async fn phase(&self, phase: &str) {
-        self.control().set_phase(bounded(SetPhaseRequest { phase: phase.to_owned() })).await.expect("a phase");
+        self.control()
+            .set_phase(bounded(SetPhaseRequest { phase: phase.to_owned() }))
+            .await
+            .expect("a phase");
     }
 
     /// Calls of one operation to the dependencies, oldest first.

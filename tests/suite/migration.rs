@@ -28,11 +28,8 @@ fn claims(page: &Value) -> Vec<&str> {
 
 /// What the subject may do in eu-west, from the stores' own rows and by nobody's code but this.
 async fn truth(suite: &Suite, subject: &str) -> Vec<String> {
-    let message = ReadSubjectRequest {
-        tenant: TENANT.to_owned(),
-        subject: subject.to_owned(),
-        policy_version: 0,
-    };
+    let message =
+        ReadSubjectRequest { tenant: TENANT.to_owned(), subject: subject.to_owned(), policy_version: 0 };
     let rows = suite.control().read_subject(bounded(message)).await.expect("rows").into_inner();
     let (profile, policy) = (rows.profile.expect("a profile"), rows.policy.expect("a policy"));
     let of = |rules: &[::wire::emulator::v1::ClaimRule], selector: &str| -> Vec<String> {
@@ -134,7 +131,8 @@ async fn a_profile_without_summaries_falls_back_and_once_the_call_is_gone_is_ref
     let old = Options { profile_policy: Some(model::policy::SHIPPED.1.to_owned()), ..Options::quick() };
     // Profile follows no ledger and its policy does not have summaries emitted: an older version of it.
     let on = |call: bool| {
-        let changes = format!("[mechanisms.summary]\nmode = \"on\"\npercent = 100\n[summary]\ncall = {call}\n");
+        let changes =
+            format!("[mechanisms.summary]\nmode = \"on\"\npercent = 100\n[summary]\ncall = {call}\n");
         old.clone().overlaid(&changes)
     };
     let suite = Suite::start_with(on(true)).await;
@@ -225,7 +223,8 @@ async fn a_revocation_reaches_every_page_those_of_a_shared_read_included() {
     // A leader reads before the revocation: its summary is of the old epoch.
     let home = suite.home();
     let head = patient(&[]);
-    let head: Vec<(String, String)> = head.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+    let head: Vec<(String, String)> =
+        head.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
     let asked = |head: Vec<(String, String)>| {
         spawn(async move {
             let head: Vec<_> = head.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
@@ -234,10 +233,11 @@ async fn a_revocation_reaches_every_page_those_of_a_shared_read_included() {
     };
     let calls = suite.stats(Dependency::Profile).await.calls;
     let leader = asked(head.clone());
-    suite.until(Dependency::Profile, "the leader's read is in service", |stats| {
-        stats.calls > calls && stats.in_service == 1
-    })
-    .await;
+    suite
+        .until(Dependency::Profile, "the leader's read is in service", |stats| {
+            stats.calls > calls && stats.in_service == 1
+        })
+        .await;
     let follower = asked(head);
     eventually("the second page shares the read", async || {
         suite.scrape("home-api").await.sum("mercury_home_flight_waiters", &[]) == 2.0
@@ -282,7 +282,8 @@ async fn what_differs_is_told_apart_and_leaves_samples_that_name_nobody() {
     right(&suite, "user-00003", "call").await;
     let report = compared(&suite, 3).await;
     assert_eq!(report.counts.comparisons_of("claims_mismatch"), 1, "{report:?}");
-    let sample = report.samples.iter().find(|sample| sample.comparison == "claims_mismatch").expect("a sample");
+    let sample =
+        report.samples.iter().find(|sample| sample.comparison == "claims_mismatch").expect("a sample");
     assert_eq!((sample.only_summary.len(), sample.only_call.len()), (1, 0), "{sample:?}");
     let text = serde_json::to_string(&report.samples).expect("plain data");
     assert!(!text.contains("user-") && !text.contains(TENANT), "{text}");
@@ -297,7 +298,8 @@ async fn keys_rotate_under_a_running_suite_without_a_fallback() {
     let keys = suite.files().keys();
     let [old, new] = ["suite", "next"].map(|id| ::summary::KeyId::parse(id).expect("an id"));
     let accepts = async |wanted: &[&str]| {
-        eventually("home-api accepts the keys", async || suite.rollout("home-api").await.keys == wanted).await;
+        eventually("home-api accepts the keys", async || suite.rollout("home-api").await.keys == wanted)
+            .await;
     };
     right(&suite, "user-00001", "summary").await;
     keys.add(&new, &[7; 32]).expect("added");

@@ -3,12 +3,11 @@
 
 use std::sync::Arc;
 
-use base::{Deadline, Nanos, Tenant};
+use base::{Nanos, Tenant};
 use runtime::host::Channel;
 use serve::health::Readiness;
-use stack::CallBudget;
 use tokio::{sync::watch, time};
-use tonic::{Request, Status};
+use tonic::Status;
 use wire::entitlement::v1::{WatchRevocationsRequest, revocation_service_client::RevocationServiceClient};
 
 use crate::authority::Authority;
@@ -50,10 +49,8 @@ pub(crate) async fn watch_revocations(
 
 /// Listens to one stream to its end, and says why it ended.
 async fn listen(mut client: RevocationServiceClient<Channel>, authority: &Authority) -> Status {
-    let mut request = Request::new(WatchRevocationsRequest {});
     // It lasts as long as both sides do; silence is noticed by its age.
-    let budget = CallBudget { deadline: Deadline::at(Nanos::MAX), reserve: Nanos::ZERO };
-    request.extensions_mut().insert(budget);
+    let request = runtime::outbound_endless(WatchRevocationsRequest {});
     let mut stream = match client.watch_revocations(request).await {
         Ok(response) => response.into_inner(),
         Err(status) => return status,

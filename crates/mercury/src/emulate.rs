@@ -1,6 +1,8 @@
 //! Emulate: `mercury emulator`, the emulated dependencies from the outside. Draws without a server, and the control port
 //! of one that runs.
 
+mod revoking;
+
 use std::{path::PathBuf, sync::Arc};
 
 use base::{Deadline, Dependency, Nanos, WorkloadClass, World};
@@ -93,7 +95,30 @@ pub(crate) enum Command {
         #[command(flatten)]
         at: At,
     },
-    /// Clear faults, journal and counters, and return to the first phase.
+    /// Take claims away from a subject, in every store at once.
+    Revoke(revoking::RevokeArgs),
+    /// Change what becomes of the feed of revocations.
+    Feed {
+        #[command(flatten)]
+        at: At,
+        /// What becomes of it.
+        #[arg(value_enum)]
+        state: revoking::Feed,
+    },
+    /// Change how the profile store's copy of the policies differs from the policy store.
+    PolicyCopy {
+        #[command(flatten)]
+        at: At,
+        /// How it differs.
+        #[arg(value_enum)]
+        copy: revoking::Copied,
+        /// Share of the subjects that it concerns, in percent.
+        #[arg(long, value_name = "PERCENT", default_value_t = 100.0)]
+        share: f64,
+    },
+    /// Print a subject's rows as the stores hold them, behind no latency, capacity or fault.
+    Subject(revoking::SubjectArgs),
+    /// Undo revocations, restore feed and copy, clear faults, journal and counters, and return to the first phase.
     Reset {
         #[command(flatten)]
         at: At,
@@ -222,9 +247,13 @@ pub(crate) fn run(command: Command) -> Exit {
             print_stats(&told(client.get_stats(bounded(GetStatsRequest {})).await)?);
             Ok(())
         }),
+        Command::Revoke(args) => revoking::revoke(args),
+        Command::Feed { at, state } => revoking::set_feed(&at, state),
+        Command::PolicyCopy { at, copy, share } => revoking::set_copy(&at, copy, share),
+        Command::Subject(args) => revoking::print_subject(args),
         Command::Reset { at } => control(&at, async |mut client| {
             told(client.reset(bounded(ResetRequest {})).await)?;
-            println!("faults, journal and counters cleared; back in the first phase");
+            println!("revocations, faults, journal and counters cleared; back in the first phase");
             Ok(())
         }),
     })
@@ -240,13 +269,11 @@ fn add_fault(args: FaultArgs) -> Result<(), Exit> {
         _ if reset => Effect::Reset(reset),
         _ => Effect::Refuse(refuse),
     };
-    if !(args.share > 0.0 && args.share <= 100.0) {
-        return Err(Exit::Usage("--share: expected a number above 0 and up to 100".to_owned()));
-    }
+    let share_ppm = ppm(args.share)?;
     let rule = FaultRule {
         dependency: args.dependency.to_string(),
         workload_class: args.class.map_or_else(String::new, |class| class.to_string()),
-        share_ppm: ((args.share * 10_000.0).round() as u32).max(1),
+        share_ppm,
         duration_ms: args.duration.map_or(Ok(0), millis)?,
         effect: Some(effect),
     };
@@ -256,6 +283,14 @@ fn add_fault(args: FaultArgs) -> Result<(), Exit> {
         println!("fault {id} injected; clear it with: mercury emulator fault clear --id {id}");
         Ok(())
     })
+}
+
+/// A share in percent, as parts per million; at least one, since 0 says something else.
+fn ppm(percent: f64) -> Result<u32, Exit> {
+    if !(percent > 0.0 && percent <= 100.0) {
+        return Err(Exit::Usage("--share: expected a number above 0 and up to 100".to_owned()));
+    }
+    Ok(((percent * 10_000.0).round() as u32).max(1))
 }
 
 fn millis(span: Span) -> Result<u32, Exit> {

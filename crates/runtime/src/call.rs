@@ -2,10 +2,12 @@
 
 use std::{
     fmt::{self, Write as _},
+    future::Future,
+    pin::Pin,
     sync::Arc,
 };
 
-use base::{CallContext, Nanos, Origin, Phase, Reason, Refusal};
+use base::{CallContext, Deadline, Nanos, Origin, Phase, Reason, Refusal};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serve::{Arrival, Progress, render};
@@ -28,6 +30,15 @@ pub fn progress<T>(request: &Request<T>) -> Progress {
     request.extensions().get::<Arrival>().map(|arrival| arrival.progress.clone()).unwrap_or_default()
 }
 
+/// Ends when the process begins to quiesce: a stream that lives as long as its caller likes ends then, or the drain would
+/// wait for it. Never for a request that came by no port.
+pub fn quiesced<T>(request: &Request<T>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    match request.extensions().get::<Arrival>() {
+        Some(arrival) => Box::pin(arrival.quiesced()),
+        None => Box::pin(std::future::pending()),
+    }
+}
+
 /// Answers a handler's result on the wire.
 ///
 /// # Errors
@@ -45,6 +56,14 @@ const HEADERS: usize = 14;
 /// moment of sending. `reserve` is what this hop keeps of the remaining time for itself.
 pub fn outbound<M>(context: &CallContext, reserve: Nanos, message: M) -> Request<M> {
     outbound_within(context, CallBudget { deadline: context.deadline, reserve }, message)
+}
+
+/// A request to the next hop for a stream that lives as long as its reader likes: it is made for no request, so it has no
+/// context and no deadline.
+pub fn outbound_endless<M>(message: M) -> Request<M> {
+    let mut request = Request::new(message);
+    request.extensions_mut().insert(CallBudget { deadline: Deadline::at(Nanos::MAX), reserve: Nanos::ZERO });
+    request
 }
 
 /// As [`outbound`], for a call that is bounded otherwise than by the context's own deadline.
@@ -164,9 +183,7 @@ fn describe(phase: Phase, status: &Status) -> String {
 
 #[cfg(test)]
 mod tests {
-    use base::{
-        Deadline, Identity, Region, RequestId, Subject, Tenant, WorkloadClass, headers, trace::TraceContext,
-    };
+    use base::{Identity, Region, RequestId, Subject, Tenant, WorkloadClass, headers, trace::TraceContext};
 
     use super::*;
 
@@ -203,6 +220,14 @@ mod tests {
         let trail = [Nanos::from_millis(300), Nanos::new(279_999_999)];
         assert_eq!(Trail(&trail).to_string(), "300000,279999");
         assert_eq!(Trail(&[]).to_string(), "");
+    }
+
+    #[test]
+    fn an_endless_stream_has_neither_context_nor_end() {
+        let request = outbound_endless(());
+        assert!(request.metadata().is_empty());
+        let budget = request.extensions().get::<CallBudget>().expect("or the link's default would hold");
+        assert_eq!((budget.deadline.instant(), budget.reserve), (Nanos::MAX, Nanos::ZERO));
     }
 
     #[test]

@@ -12,7 +12,9 @@ pub mod process;
 pub mod watched;
 
 pub use authenticate::{Authenticator, HeaderAuthenticator};
-pub use call::{answer, context, outbound, outbound_within, progress, upstream_error};
+pub use call::{
+    answer, context, outbound, outbound_endless, outbound_within, progress, quiesced, upstream_error,
+};
 pub use follow::{Followed, Follower, follow};
 pub use host::{Host, StartError};
 pub use watched::watch_file;

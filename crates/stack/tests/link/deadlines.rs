@@ -156,6 +156,26 @@ async fn the_deadline_covers_the_body_to_its_last_byte() {
     }
 }
 
+/// A stream whose deadline is the end of time is cut by nothing, least of all by the default.
+#[tokio::test(start_paused = true)]
+async fn an_endless_stream_outlives_the_default() {
+    const MESSAGES: usize = 100;
+    let peer = Peer::new(|_request, mut respond: h2::server::SendResponse<Bytes>| async move {
+        let mut stream = respond.send_response(grpc_head(), false).expect("a head");
+        for _ in 0..MESSAGES {
+            tokio::time::sleep(CONFIG.default_timeout.into()).await;
+            stream.send_data(message(b"beat"), false).expect("the stream is open");
+        }
+        stream.send_trailers(crate::support::trailers(&[("grpc-status", "0")])).expect("open to its end");
+    });
+    let rig = Rig::new(peer.route());
+    let endless = CallBudget { deadline: Deadline::at(Nanos::MAX), reserve: Nanos::ZERO };
+    let answer = ask(&rig.link, request("/x", Some(endless))).await;
+    assert_eq!((answer.code, answer.failure), (OK, None));
+    assert_eq!(answer.data.len(), MESSAGES * message(b"beat").len());
+    rig.end().await;
+}
+
 /// A body that is read only after the deadline is late, even if all of it has been there for long.
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_is_read_after_the_deadline_is_late() {
