@@ -5,12 +5,14 @@
 //! observed goes in, what follows comes out.
 
 pub mod admin;
+mod calendar;
 pub mod control;
 mod evidence;
 pub mod gates;
 pub mod html;
 pub mod keys;
 mod measure;
+pub mod migration;
 pub mod overload;
 pub mod report;
 pub mod revision;

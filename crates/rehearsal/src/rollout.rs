@@ -33,6 +33,7 @@ pub use faults::{FAULTS, Injection, NamedFault};
 pub(crate) use judge::number;
 pub use judge::{Evidence, Measure};
 pub use walk::{End, Rung, Walked};
+pub(crate) use walk::{deciding, said};
 
 use suites::Suites;
 use walk::Walk;

@@ -7,7 +7,7 @@ use super::{
     text::{NOT_MEASURED, Unit, badge, clip, cut, mark, name, number, spaced},
     view::{Case, Figure, Group, View, named},
 };
-use crate::{gates::Gate, verdict::Verdict};
+use crate::{calendar, gates::Gate, verdict::Verdict};
 
 /// The figures in large print, and the state that they are of: what the repair is for, and what it costs.
 const CARDS: [(&str, &str); 6] = [
@@ -185,44 +185,15 @@ fn facts(view: &View<'_>) -> Markup {
             }
             div { dt { "Revision" } dd { code { (revision) } " · version " (run.version) } }
             div { dt { "Machine" } dd { (clip(&machine.join(" · "))) } }
-            div { dt { "Began" } dd { (utc(run.started_unix_ms)) " · took " (Unit::Seconds.words(Some(run.wall_s))) } }
+            div { dt { "Began" } dd { (calendar::utc(run.started_unix_ms)) " · took " (Unit::Seconds.words(Some(run.wall_s))) } }
             div { dt { "Generator" } dd { (badge(kept_time)) } }
         }
     }
 }
 
-/// The date and the minute of a time since the Unix epoch.
-fn utc(unix_ms: i64) -> String {
-    let minutes = unix_ms.div_euclid(60_000);
-    let (days, minute) = (minutes.div_euclid(1_440), minutes.rem_euclid(1_440));
-    // Days since 1 March of year 0, in eras of 400 years: leap days then come last.
-    let shifted = days + 719_468;
-    let (era, day) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let (month, carry) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    let year = era * 400 + year + carry;
-    format!("{year:04}-{month:02}-{day:02} {:02}:{:02} UTC", minute / 60, minute % 60)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn dates_are_those_of_the_calendar() {
-        for (unix_ms, text) in [
-            (0, "1970-01-01 00:00 UTC"),
-            (951_782_399_999, "2000-02-28 23:59 UTC"),
-            (951_782_400_000, "2000-02-29 00:00 UTC"),
-            (1_767_225_599_000, "2025-12-31 23:59 UTC"),
-            (-1, "1969-12-31 23:59 UTC"),
-        ] {
-            assert_eq!(utc(unix_ms), text);
-        }
-    }
 
     #[test]
     fn the_sentence_names_what_missed_and_what_is_open() {

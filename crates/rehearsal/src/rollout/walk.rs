@@ -373,12 +373,12 @@ impl Walk<'_> {
 }
 
 /// The gate that decides: the first that fails, else the first that says nothing.
-pub(super) fn deciding(gates: &[Gate]) -> Option<&Gate> {
+pub(crate) fn deciding(gates: &[Gate]) -> Option<&Gate> {
     evidence::first_breach(gates)
 }
 
 /// A gate as a sentence.
-pub(super) fn said(gate: &Gate) -> String {
+pub(crate) fn said(gate: &Gate) -> String {
     let state = gate.state.as_deref().map_or_else(String::new, |state| format!(" at {state}"));
     let observed = gate.observed.map_or_else(|| "not measured".to_owned(), super::judge::number);
     let sign = evidence::sign(gate.rule);
