@@ -1,10 +1,12 @@
-//! Control: the emulator's control port: phases in, counters out.
+//! Control: the emulator's control port: phases and faults of the policies in, counters and rows out.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
 use tonic::transport::{Channel, Endpoint};
 use wire::emulator::v1::{
-    GetStatsRequest, SetPhaseRequest, emulator_control_service_client::EmulatorControlServiceClient,
+    FeedState, GetStatsRequest, PolicyCopy, ReadSubjectRequest, ReadSubjectResponse, RevokeClaimsRequest,
+    SetPhaseRequest, SetPolicyCopyRequest, SetRevocationFeedRequest,
+    emulator_control_service_client::EmulatorControlServiceClient,
 };
 
 /// Longest wait for a connection or an answer.
@@ -58,6 +60,61 @@ impl Control {
         let request = SetPhaseRequest { phase: phase.to_owned() };
         self.0.set_phase(request).await.map_err(|status| fault("SetPhase", &status))?;
         Ok(())
+    }
+
+    /// Takes claims away from a subject. The tenant's revocation epoch from now on.
+    ///
+    /// # Errors
+    /// When there is no such subject, or no emulator.
+    pub async fn revoke(
+        &mut self,
+        tenant: &str,
+        subject: &str,
+        claims: &[String],
+    ) -> Result<u64, ControlError> {
+        let request = RevokeClaimsRequest {
+            tenant: tenant.to_owned(),
+            subject: subject.to_owned(),
+            claims: claims.to_vec(),
+        };
+        let answer = self.0.revoke_claims(request).await.map_err(|status| fault("RevokeClaims", &status))?;
+        Ok(answer.into_inner().revocation_epoch)
+    }
+
+    /// Changes what becomes of the feed of revocations.
+    ///
+    /// # Errors
+    /// When there is no emulator.
+    pub async fn feed(&mut self, state: FeedState) -> Result<(), ControlError> {
+        let request = SetRevocationFeedRequest { state: state.into() };
+        self.0.set_revocation_feed(request).await.map_err(|status| fault("SetRevocationFeed", &status))?;
+        Ok(())
+    }
+
+    /// Changes how the profile store's copy of the policies differs, for a share of the subjects in parts per million.
+    ///
+    /// # Errors
+    /// When there is no emulator.
+    pub async fn policy_copy(&mut self, copy: PolicyCopy, share_ppm: u32) -> Result<(), ControlError> {
+        let request = SetPolicyCopyRequest { copy: copy.into(), share_ppm };
+        self.0.set_policy_copy(request).await.map_err(|status| fault("SetPolicyCopy", &status))?;
+        Ok(())
+    }
+
+    /// A subject's rows as the stores hold them.
+    ///
+    /// # Errors
+    /// When there is no such subject or version, or no emulator.
+    pub async fn subject(
+        &mut self,
+        tenant: &str,
+        subject: &str,
+        policy_version: u64,
+    ) -> Result<ReadSubjectResponse, ControlError> {
+        let request =
+            ReadSubjectRequest { tenant: tenant.to_owned(), subject: subject.to_owned(), policy_version };
+        let answer = self.0.read_subject(request).await.map_err(|status| fault("ReadSubject", &status))?;
+        Ok(answer.into_inner())
     }
 
     /// Reads the counters.

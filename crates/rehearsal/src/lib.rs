@@ -12,6 +12,7 @@ pub mod gates;
 pub mod html;
 pub mod keys;
 mod measure;
+pub mod migrate;
 pub mod migration;
 pub mod overload;
 pub mod report;

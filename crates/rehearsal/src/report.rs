@@ -1,6 +1,7 @@
 //! Report: `report.json`, schema `mercury.report/v1`. A figure that was not measured is null; keys keep the order in which
 //! they are declared here.
 
+mod migration;
 mod state;
 
 use load::Report as LoadReport;
@@ -12,6 +13,7 @@ use crate::{
     verdict::Verdict,
 };
 
+pub use migration::{Fallback, Hop, Migration, Rung};
 pub use state::{
     Arrivals, Bucket, CancelStop, Class, LateWork, Occupancy, Quantiles, QueueAge, RecoveryBounds, Slow,
     State, TimelinePoint,
@@ -59,6 +61,9 @@ pub struct Report {
     pub generator: Generator,
     /// Named stories with a verdict of their own.
     pub scenarios: Vec<Scenario>,
+    /// The migration of the entitlement summary; absent where it was not rehearsed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub migration: Option<Migration>,
     /// The policies that were rehearsed.
     pub policies: Vec<PolicyRef>,
 }
