@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use model::{policy::Policy, rollout::Ladder, scenario::Scenario, workload::Workload};
+use model::{migration::Plan, policy::Policy, rollout::Ladder, scenario::Scenario, workload::Workload};
 
 use crate::exit::Exit;
 
@@ -25,6 +25,9 @@ pub(crate) struct Args {
     /// A rollout, like config/rollouts/home-path.toml.
     #[arg(long, value_name = "FILE")]
     rollout: Vec<PathBuf>,
+    /// A plan of the migration, like config/migrations/entitlement-summary.toml.
+    #[arg(long, value_name = "FILE")]
+    migration: Vec<PathBuf>,
 }
 
 pub(crate) fn run(args: &Args) -> Exit {
@@ -32,7 +35,8 @@ pub(crate) fn run(args: &Args) -> Exit {
     let workloads = args.workload.iter().map(|path| read(path, Workload::parse).map(drop));
     let scenarios = args.scenario.iter().map(|path| read(path, Scenario::parse).map(drop));
     let rollouts = args.rollout.iter().map(|path| read(path, Ladder::parse).map(drop));
-    let all = policies.chain(workloads).chain(scenarios).chain(rollouts);
+    let migrations = args.migration.iter().map(|path| read(path, Plan::parse).map(drop));
+    let all = policies.chain(workloads).chain(scenarios).chain(rollouts).chain(migrations);
     let faults: Vec<String> = all.filter_map(Result::err).collect();
     if faults.is_empty() {
         println!("every file is valid");

@@ -11,6 +11,7 @@ mod load;
 mod policy;
 mod probe;
 mod rehearse;
+mod rollout;
 mod serve;
 mod up;
 mod world;
@@ -42,7 +43,7 @@ enum Command {
     Emulator(emulate::Command),
     /// Ask a process whether it is ready; for health checks in images without a shell.
     Probe(probe::Args),
-    /// Validate policy, workload and scenario files.
+    /// Validate the files that a user edits: policies, workloads, scenarios, rollouts and migrations.
     Check(check::Args),
     /// Make keys for the signed entitlement summary.
     #[command(subcommand)]
@@ -50,6 +51,9 @@ enum Command {
     /// Look into a policy: what its figures add up to.
     #[command(subcommand)]
     Policy(policy::Command),
+    /// Look at the migration to the signed entitlement summary, or move it on evidence.
+    #[command(subcommand)]
+    Rollout(rollout::Command),
 }
 
 fn main() -> std::process::ExitCode {
@@ -63,6 +67,7 @@ fn main() -> std::process::ExitCode {
         Command::Check(args) => check::run(&args),
         Command::Keys(command) => keys::run(command),
         Command::Policy(command) => policy::run(command),
+        Command::Rollout(command) => rollout::run(command),
     };
     exit.report()
 }

@@ -15,6 +15,6 @@ mod example;
 mod tests;
 
 pub use ::rollout::{Phase, SUBJECT, Standing};
-pub use desk::{Confirmation, Decided, Desk, DeskError, Status};
+pub use desk::{Confirmation, Decided, Desk, DeskError, History, Status, Unconfirmed};
 pub use hearing::{Admin, Hearing};
 pub use judge::{Case, Heard, Judgement, Question};

@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use tokio::time;
 
 use super::{
-    hearing::{self, Hearing},
+    hearing::{self, HEAR_MAX, Hearing},
     judge::{Case, Heard, Judgement, Question},
 };
 use crate::verdict::Verdict;
@@ -137,7 +137,7 @@ impl<H: Hearing> Desk<H> {
     /// When the ledger cannot be relied on.
     pub async fn status(&self) -> Result<Status, DeskError> {
         let (standing, head) = Standing::read(&self.ledger).map_err(DeskError::standing)?;
-        let heard = hearing::all(&self.hearing, &self.processes, None).await;
+        let heard = hearing::all(&self.hearing, &self.processes, HEAR_MAX).await;
         let now_unix_ms = self.wall.unix_ms();
         let phase = standing.as_ref().map_or(Phase::Legacy, |standing| standing.phase);
         let case = |question| Case {
@@ -201,7 +201,7 @@ impl<H: Hearing> Desk<H> {
                 format!("--to {to}: the migration is in {from}, and a way back leads to an earlier phase");
             return Err(DeskError::Usage(text));
         }
-        let heard = hearing::all(&self.hearing, &self.processes, Some(REVERSE_HEAR_MAX)).await;
+        let heard = hearing::all(&self.hearing, &self.processes, REVERSE_HEAR_MAX).await;
         let case = Case {
             plan: &self.plan,
             quick: self.quick,
@@ -288,7 +288,7 @@ impl<H: Hearing> Desk<H> {
 
     /// Hears all of them, and once more while one that can be heard has only not read the ledger to its end.
     async fn hear_caught_up(&self, standing: &Standing, head: Option<&Head>) -> Vec<Heard> {
-        let mut heard = hearing::all(&self.hearing, &self.processes, None).await;
+        let mut heard = hearing::all(&self.hearing, &self.processes, HEAR_MAX).await;
         let behind = |heard: &Heard| match &heard.report {
             Ok(report) => report.generation != standing.generation || report.head.as_ref() != head,
             Err(_) => false,
@@ -297,7 +297,7 @@ impl<H: Hearing> Desk<H> {
         let _ = time::timeout(CATCH_UP_MAX, async {
             while heard.iter().any(behind) {
                 time::sleep(POLL).await;
-                heard = hearing::all(&self.hearing, &self.processes, None).await;
+                heard = hearing::all(&self.hearing, &self.processes, HEAR_MAX).await;
             }
         })
         .await;

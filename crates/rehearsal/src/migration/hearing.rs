@@ -14,9 +14,12 @@ use crate::{admin, suite::Endpoints};
 /// Most rows of counts that a report may have: all kinds by three classes and a bounded number of regions are far below.
 const ROWS_MAX: usize = 4_096;
 
+/// How long a process is waited for at most: longer than [`Admin`] waits, whose word on what is wrong says more.
+pub(super) const HEAR_MAX: Duration = Duration::from_millis(2_500);
+
 /// Who can be asked.
 pub trait Hearing {
-    /// What the process at `address` (the host and port of its admin port) says, or why there is nothing. Bounded in time.
+    /// What the process at `address` (the host and port of its admin port) says, or why there is nothing.
     fn hear(&self, address: &str) -> impl Future<Output = Result<ProcessReport, String>>;
 }
 
@@ -43,18 +46,10 @@ impl Hearing for Admin {
 }
 
 /// Asks all of them at once. Who has not answered when `within` is over says nothing.
-pub(super) async fn all(
-    hearing: &impl Hearing,
-    addresses: &[String],
-    within: Option<Duration>,
-) -> Vec<Heard> {
+pub(super) async fn all(hearing: &impl Hearing, addresses: &[String], within: Duration) -> Vec<Heard> {
     let one = async |address: &String| {
-        let report = match within {
-            None => hearing.hear(address).await,
-            Some(within) => time::timeout(within, hearing.hear(address))
-                .await
-                .unwrap_or_else(|_| Err(format!("no answer within {} ms", within.as_millis()))),
-        };
+        let report = time::timeout(within, hearing.hear(address)).await;
+        let report = report.unwrap_or_else(|_| Err(format!("no answer within {} ms", within.as_millis())));
         Heard { address: address.clone(), report }
     };
     future::join_all(addresses.iter().map(one)).await

@@ -6,7 +6,7 @@ use serde::Serialize;
 use tokio::time;
 
 use super::{CONFIRM_MAX, Desk, POLL};
-use crate::migration::hearing::{self, Hearing};
+use crate::migration::hearing::{self, HEAR_MAX, Hearing};
 
 /// Whether a decision arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl<H: Hearing> Desk<H> {
         let arrive = async {
             loop {
                 let addresses: Vec<String> = missing.iter().map(|one| one.address.clone()).collect();
-                let heard = hearing::all(&self.hearing, &addresses, None).await;
+                let heard = hearing::all(&self.hearing, &addresses, HEAR_MAX).await;
                 let not_there = heard.into_iter().filter_map(|heard| {
                     let why = match heard.report {
                         Ok(report) if report.generation >= generation => return None,

@@ -312,7 +312,8 @@ fn a_request_refused_for_lack_of_a_summary_fails_while_the_call_is_there() {
 /// Shares at their bound pass, beyond it fail; with a process missing, or too few, they show nothing.
 #[test]
 fn shares_are_kept_on_their_own_side_and_doubted_when_not_all_was_seen() {
-    let cases: [(&str, Phase, fn(&mut Vec<Heard>, u64)); 6] = [
+    type Harm = fn(&mut Vec<Heard>, u64);
+    let cases: [(&str, Phase, Harm); 6] = [
         ("refused", Phase::Legacy, |fleet, more| {
             // 180,000 answered: 5 % of 189,473.68.
             report(fleet, 0).counts.pages.insert("refused".to_owned(), 9_473 + more);
