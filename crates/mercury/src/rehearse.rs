@@ -1,5 +1,6 @@
 //! Rehearse: `mercury rehearse`, runs that end in a verdict and leave their evidence behind.
 
+mod migration;
 mod overload;
 mod rollout;
 
@@ -31,6 +32,11 @@ pub(crate) enum Command {
     ///
     /// Every decision goes to decisions.jsonl beside the evidence, with what it was decided on.
     Rollout(rollout::Args),
+    /// The migration: from the entitlement call to the signed summary, phase by phase under load, and everything that has to
+    /// be refused, survived or taken back on the way.
+    ///
+    /// The desk is that of mercury rollout. Every decision of the ladder goes to decisions.ndjson beside the evidence.
+    Migration(migration::Args),
     /// The overload: looks for the rate that the policy carries, then offers three times as much for ten seconds.
     ///
     /// It must go on answering nine tenths of what it can, in time and in flat memory, and be back to normal within a
@@ -110,6 +116,7 @@ pub(crate) fn run(command: Command) -> Exit {
     match command {
         Command::Slo(args) => slo(args),
         Command::Rollout(args) => rollout::run(args),
+        Command::Migration(args) => migration::run(args),
         Command::Overload(args) => overload::run(args),
     }
 }
