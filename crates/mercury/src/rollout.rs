@@ -31,9 +31,9 @@ pub(crate) enum Command {
     Advance(At),
     /// Go back to an earlier phase, whatever the figures and whoever is not heard. Refused after contract.
     Rollback {
-        /// The phase: legacy, expand, shadow, canary or cutover.
+        /// The phase: legacy, expand, shadow, canary or cutover [default: the one before].
         #[arg(long, value_name = "PHASE", value_parser = phase)]
-        to: Phase,
+        to: Option<Phase>,
         #[command(flatten)]
         at: At,
     },
@@ -92,7 +92,10 @@ pub(crate) fn run(command: Command) -> Exit {
     let result = match command {
         Command::Status(at) => status(&at),
         Command::Advance(at) => decide(&at, async |desk| desk.advance().await),
-        Command::Rollback { to, at } => decide(&at, async |desk| desk.rollback(to).await),
+        Command::Rollback { to, at } => decide(&at, async |desk| match to {
+            Some(to) => desk.rollback(to).await,
+            None => desk.rollback_one().await,
+        }),
         Command::Begin(at) => decide(&at, async |desk| desk.begin().await),
         Command::History(record) => history(&record),
     };
@@ -218,8 +221,8 @@ mod tests {
     #[test]
     fn what_cannot_be_is_a_mistake_of_use() {
         for words in [
-            &["rollback"][..],
-            &["rollback", "--to", "contracted"],
+            &["rollback", "--to", "contracted"][..],
+            &["rollback", "--to"],
             &["advance", "--process", "9464"],
             &["advance", "--process", ":9464"],
             &["advance", "--process", "host:0"],
@@ -234,7 +237,7 @@ mod tests {
         else {
             panic!("a line that reads");
         };
-        assert_eq!((to, at.process), (Phase::Shadow, vec!["[::1]:9464".to_owned()]));
+        assert_eq!((to, at.process), (Some(Phase::Shadow), vec!["[::1]:9464".to_owned()]));
     }
 
     #[test]
@@ -278,6 +281,7 @@ mod tests {
         assert!(matches!(words(&["status", "--process", nobody]), Exit::Pass));
         assert!(matches!(words(&["history"]), Exit::Pass));
         assert!(matches!(words(&["rollback", "--to", "legacy", "--process", nobody]), Exit::Usage(_)));
+        assert!(matches!(words(&["rollback", "--process", nobody]), Exit::Usage(_)));
         assert!(matches!(words(&["begin", "--process", nobody]), Exit::Usage(_)));
         assert!(!ledger.exists());
         let Exit::Inconclusive(why) = words(&["advance", "--quick", "--process", nobody]) else {

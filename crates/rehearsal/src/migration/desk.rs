@@ -226,6 +226,23 @@ impl<H: Hearing> Desk<H> {
         self.decided(ledger, draft, None).await
     }
 
+    /// Goes back by one phase.
+    ///
+    /// # Errors
+    /// As [`Desk::rollback`].
+    pub async fn rollback_one(&self) -> Result<Decided, DeskError> {
+        let (standing, _) = Standing::read(&self.ledger).map_err(DeskError::standing)?;
+        let standing = standing.ok_or_else(|| self.not_begun())?;
+        // Whether it still is there is looked at once more under the lock.
+        match Phase::ALL.into_iter().rev().find(|phase| *phase < standing.phase) {
+            Some(to) => self.rollback(to).await,
+            None => {
+                let first = standing.phase;
+                Err(DeskError::Usage(format!("the migration is in {first}, and there is nothing before it")))
+            }
+        }
+    }
+
     /// Brings the call back after contract, as a migration of its own: to cutover, from where every other way is open again.
     ///
     /// # Errors
@@ -310,18 +327,19 @@ impl<H: Hearing> Desk<H> {
 
     /// The ledger of a migration that has begun. One that has not is not made here.
     fn begun(&self) -> Result<(Ledger, Standing), DeskError> {
-        let none = || {
-            let path = self.ledger.display();
-            DeskError::Usage(format!(
-                "{path}: no decision about the migration yet: mercury rollout advance begins it"
-            ))
-        };
         if !self.ledger.exists() && ledger::head(&self.ledger)?.is_none() {
-            return Err(none());
+            return Err(self.not_begun());
         }
         let ledger = self.open()?;
-        let standing = standing(&ledger)?.ok_or_else(none)?;
+        let standing = standing(&ledger)?.ok_or_else(|| self.not_begun())?;
         Ok((ledger, standing))
+    }
+
+    fn not_begun(&self) -> DeskError {
+        let path = self.ledger.display();
+        DeskError::Usage(format!(
+            "{path}: no decision about the migration yet: mercury rollout advance begins it"
+        ))
     }
 
     fn draft(

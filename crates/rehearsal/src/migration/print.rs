@@ -154,7 +154,7 @@ fn judgement(judgement: &Judgement) -> String {
     format!(
         "to {}:\n{}\n\nverdict: {} · {}\n",
         judgement.target,
-        grid(&header, 2, rows),
+        grid(&header, header.len(), rows),
         judgement.verdict,
         judgement.reason
     )

@@ -262,6 +262,7 @@ async fn a_way_back_leads_to_an_earlier_phase_of_a_migration_that_has_begun() {
     let path = bench.ledger();
     for error in [
         bench.desk(&path).rollback(Phase::Legacy).await.expect_err("not begun"),
+        bench.desk(&path).rollback_one().await.expect_err("not begun"),
         bench.desk(&path).begin().await.expect_err("not begun"),
     ] {
         assert_eq!(error.exit_code(), 2);
@@ -275,6 +276,13 @@ async fn a_way_back_leads_to_an_earlier_phase_of_a_migration_that_has_begun() {
     }
     assert_eq!(bench.desk(&path).begin().await.expect_err("the call is there").exit_code(), 2);
     assert_eq!(bench.last().to, "shadow", "a mistake of use is no decision");
+    for phase in [Phase::Expand, Phase::Legacy] {
+        let back = bench.desk(&path).rollback_one().await.expect("decided");
+        assert_eq!((back.verdict(), bench.phase()), (Verdict::Pass, Some(phase)));
+    }
+    let error = bench.desk(&path).rollback_one().await.expect_err("the beginning");
+    assert_eq!(error.exit_code(), 2);
+    assert!(error.to_string().contains("nothing before it"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -282,7 +290,9 @@ async fn after_contract_a_way_back_is_refused_and_the_forward_change_works() {
     let bench = Bench::new();
     let path = bench.ledger();
     bench.climb(Phase::Contract).await;
-    let refused = bench.desk(&path).rollback(Phase::Cutover).await.expect("decided");
+    let one = bench.desk(&path).rollback_one().await.expect("decided");
+    assert_eq!((one.entry.decision, one.entry.to.as_str()), (Decision::Refuse, "cutover"));
+    let refused = bench.desk(&path).rollback(Phase::Canary).await.expect("decided");
     assert_eq!((refused.verdict().exit_code(), refused.entry.decision), (99, Decision::Refuse));
     let why = refused.why();
     assert!(why.contains("call is gone") && why.contains("mercury rollout begin"), "{why}");
