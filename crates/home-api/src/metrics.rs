@@ -211,6 +211,20 @@ impl HomeMetrics {
             registry.register("home_profile_calls", help, profile_calls.clone());
             let help = "Pages by where their claims came from, and why not from the summary";
             registry.register("home_claims", help, sources.clone());
+            // Known before they happen, so that their absence is a zero.
+            for source in Source::all() {
+                let (authority, reason) = source.labels();
+                for class in WorkloadClass::ALL {
+                    let label = BySource { authority, reason, class: class.as_str() };
+                    drop(sources.get_or_create_owned(&label));
+                }
+            }
+            for (outcome, class) in
+                Comparison::ALL.iter().flat_map(|one| WorkloadClass::ALL.map(|class| (one, class)))
+            {
+                let label = ByComparison { outcome: outcome.as_str(), class: class.as_str() };
+                drop(comparisons.get_or_create_owned(&label));
+            }
             let help = "Entitlement summaries held beside the call, by what they were";
             registry.register("home_comparisons", help, comparisons.clone());
         });

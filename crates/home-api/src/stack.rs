@@ -12,8 +12,8 @@
 //! 9. *Profile* ([`crate::read_profile`]): coalescing outside its gate, since followers make no call and need no slot of
 //!    the profile pool; gate, pool, call.
 //! 10. *Claims* ([`crate::entitle`]): from the call, with the summary beside it ([`crate::shadow`]), or from the summary
-//!    ([`crate::authority`]), as the phase of the migration says ([`crate::era`]); checked by each page for itself, behind
-//!    the shared read, so that what was revoked while it waited is revoked for it.
+//!     ([`crate::authority`]), as the phase of the migration says ([`crate::era`]); checked by each page for itself, behind
+//!     the shared read, so that what was revoked while it waited is revoked for it.
 //! 11. *Branches* ([`crate::serve_page`]): for each the budget rule, then the call with what remains less the reserve.
 
 use std::sync::Arc;
@@ -23,7 +23,6 @@ use control::degradation::Hold;
 use model::policy::{Boundary, Policy};
 use runtime::Host;
 use stack::coalescing::Coalescer;
-
 use summary::Marks;
 
 use crate::{

@@ -31,6 +31,14 @@ pub(crate) enum Source {
 }
 
 impl Source {
+    /// All that there can be.
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        let rejected = summary::Rejection::ALL.into_iter().map(NoAuthority::Rejected);
+        let why = [NoAuthority::Missing, NoAuthority::StaleRevocations].into_iter().chain(rejected);
+        let either = why.flat_map(|why| [Self::Fallback(why), Self::Closed(why)]);
+        [Self::Summary, Self::Call].into_iter().chain(either)
+    }
+
     /// Its name and its reason.
     pub(crate) const fn labels(self) -> (&'static str, &'static str) {
         match self {

@@ -16,9 +16,6 @@ use serde_json::Value;
 
 use crate::{check, exit::Exit, load::Output, world};
 
-/// Name of the ledger in the state directory.
-const LEDGER: &str = "decisions.ndjson";
-
 /// Subcommands of `mercury rollout`.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
@@ -147,7 +144,7 @@ fn failed(error: DeskError) -> Exit {
 
 impl Record {
     fn ledger(&self) -> PathBuf {
-        self.ledger.clone().unwrap_or_else(|| self.state_dir.join(LEDGER))
+        self.ledger.clone().unwrap_or_else(|| self.state_dir.join(rehearsal::ledger::FILE))
     }
 }
 

@@ -13,6 +13,7 @@ mod ink;
 mod ladder;
 mod latency;
 mod mechanisms;
+mod migration;
 mod plot;
 #[cfg(test)]
 mod sample;
@@ -58,6 +59,7 @@ pub fn render(report: &Report, run: &RunInfo) -> String {
                     (bars::slow(&view))
                     (bars::omissions(&view))
                     (mechanisms::table(&view))
+                    (migration::section(&view))
                     @if !stepped { (ladder::ladder(&view)) }
                     (tables::gates(&view))
                     (tables::classes(&view))

@@ -37,7 +37,7 @@ use crate::{
 };
 
 use ladder::Walked;
-use stage::{Offered, Stage};
+use stage::{Files, Offered, Stage};
 
 /// The fault that can be let loose: the profile store's policies differ from the policy store's, while in shadow.
 pub const CLAIMS_MISMATCH: &str = "claims-mismatch";
@@ -213,10 +213,13 @@ async fn rehearse(options: &MigrationOptions) -> Result<(Report, RunInfo), Rehea
             "[mechanisms.summary]\npercent = {CANARY_PERCENT}\n[summary]\nstaleness_max_ms = {}\n",
             STALENESS.as_millis()
         );
-        let policy = write_policy(options, "stories", &changes)?;
-        report.scenarios.extend(scenes::play(options, &plan, &workload, &policy).await?);
+        let files = Files {
+            policy: write_policy(options, "stories", &changes)?,
+            scenario: Some(write_steady(options)?),
+        };
+        report.scenarios.extend(scenes::play(options, &plan, &workload, &files).await?);
         screen.say("killed processes");
-        report.scenarios.push(killed::play(options, &plan, &workload, &policy).await?);
+        report.scenarios.push(killed::play(options, &plan, &workload, &files).await?);
     }
     screen.clear();
     report.verdict = verdict(&report);
@@ -249,10 +252,25 @@ fn plan(options: &MigrationOptions) -> Result<Plan, RehearsalError> {
     Plan::parse(&name, &text).map_err(|faults| RehearsalError::Files(vec![faults]))
 }
 
+/// The shipped scenario without its slow calls: what is refused in a story is then refused for what the story is about.
+fn write_steady(options: &MigrationOptions) -> Result<PathBuf, RehearsalError> {
+    let steady = |line: &str| match line.split_once('=') {
+        Some((key, _)) if key.trim() == "slow_probability" => format!("{key}= 0.0\n"),
+        _ => format!("{line}\n"),
+    };
+    let text: String = scenario::SHIPPED.1.lines().map(steady).collect();
+    write(options, "steady", &text)
+}
+
 /// The shipped policy with changes, where its suite reads it and the evidence keeps it.
 fn write_policy(options: &MigrationOptions, name: &str, changes: &str) -> Result<PathBuf, RehearsalError> {
     let text = policy::overlay(policy::SHIPPED, (name, changes))
         .map_err(|faults| RehearsalError::Files(vec![faults]))?;
+    write(options, name, &text)
+}
+
+/// Writes a document where its suite reads it and the evidence keeps it.
+fn write(options: &MigrationOptions, name: &str, text: &str) -> Result<PathBuf, RehearsalError> {
     let directory = options.out.join("policies");
     let path = directory.join(format!("{name}.toml"));
     let at = |path: &Path| {

@@ -1,7 +1,7 @@
 //! Killed: the command that decides, or a home-api, is killed at some moment of an advance, with no warning. Whatever the moment,
 //! afterwards all processes are in one phase, which is the old or the new one.
 
-use std::{path::Path, process::Stdio, time::Duration};
+use std::{process::Stdio, time::Duration};
 
 use ::rollout::{Phase, Standing};
 use base::mix;
@@ -9,13 +9,13 @@ use load::Rate;
 use model::{migration::Plan, workload::Workload};
 use tokio::{process::Command, time};
 
-use super::{Failed, Found, MigrationOptions, Offered, STORIES_PER_S, Stage};
+use super::{Failed, Files, Found, MigrationOptions, Offered, STORIES_PER_S, Stage};
 use crate::{Member, report::Scenario, slo::RehearsalError, verdict::Verdict};
 
 /// How often something is killed.
 const ROUNDS: u64 = 8;
-/// Latest moment of a kill after the command was started: an advance is over well before it.
-const LATEST_MS: u64 = 200;
+/// Latest moment of a kill after the command was started: an advance is over by then.
+const LATEST_MS: u64 = 80;
 /// Within this all processes agree.
 const AGREE_MAX: Duration = Duration::from_secs(5);
 
@@ -23,9 +23,9 @@ pub(super) async fn play(
     options: &MigrationOptions,
     plan: &Plan,
     workload: &Workload,
-    policy: &Path,
+    files: &Files,
 ) -> Result<Scenario, RehearsalError> {
-    let mut stage = Stage::start(options, plan, "killed", policy.to_owned(), 2).await?;
+    let mut stage = Stage::start(options, plan, "killed", files.clone(), 2).await?;
     let rate = Rate::PerSecond(STORIES_PER_S / 2.0);
     let callers = [Member::HOME_API, Member::Replica(0)].map(|member| Offered { member, rate });
     stage.call(workload, options.seed + 200, &callers)?;

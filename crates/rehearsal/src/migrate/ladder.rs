@@ -9,7 +9,7 @@ use model::{migration::Plan, policy::Policy, workload::Workload};
 use tokio::time;
 use wire::emulator::v1::PolicyCopy;
 
-use super::{Failed, Found, MigrationOptions, Stage, ladder_callers, oracle::quantiles, parity_gate};
+use super::{Failed, Files, Found, MigrationOptions, Stage, ladder_callers, oracle::quantiles, parity_gate};
 use crate::{
     gates::Gate,
     ledger::Decision,
@@ -48,10 +48,11 @@ pub(super) async fn walk(
     workload: &Workload,
     policy_file: &Path,
 ) -> Result<Walked, RehearsalError> {
+    let files = Files { policy: policy_file.to_owned(), scenario: None };
     let text = std::fs::read_to_string(policy_file)
         .map_err(|error| RehearsalError::Io { path: policy_file.to_owned(), error })?;
     let policy = Policy::parse("ladder", &text).map_err(|faults| RehearsalError::Files(vec![faults]))?;
-    let mut stage = Stage::start(options, plan, "ladder", policy_file.to_owned(), 2).await?;
+    let mut stage = Stage::start(options, plan, "ladder", files, 2).await?;
     let mut watched = Watched { migration: Migration::default(), gates: Vec::new() };
     let mut found = Found::default();
     let climbed = climb(options, workload, &mut stage, &mut watched, &mut found).await;

@@ -1,7 +1,7 @@
 //! Scenes: what a migration has to survive, refuse or take back. They are played one after the other on one suite, each in the
 //! phase that it is about, with callers coming all the time.
 
-use std::{path::Path, time::Duration};
+use std::time::Duration;
 
 use ::rollout::{Phase, report::Counts};
 use base::{Clock, Nanos, clock::MonotonicClock};
@@ -12,7 +12,7 @@ use tokio::time;
 use wire::emulator::v1::{FeedState, PolicyCopy};
 
 use super::{
-    Failed, Found, MigrationOptions, Offered, STALENESS, STORIES_PER_S, Stage,
+    Failed, Files, Found, MigrationOptions, Offered, STALENESS, STORIES_PER_S, Stage,
     probe::{Prober, since, subject},
     stage::REVOCATION_BOUND,
 };
@@ -37,9 +37,9 @@ pub(super) async fn play(
     options: &MigrationOptions,
     plan: &Plan,
     workload: &Workload,
-    policy: &Path,
+    files: &Files,
 ) -> Result<Vec<Scenario>, RehearsalError> {
-    let mut stage = Stage::start(options, plan, "stories", policy.to_owned(), 1).await?;
+    let mut stage = Stage::start(options, plan, "stories", files.clone(), 1).await?;
     let callers = [Offered { member: Member::HOME_API, rate: Rate::PerSecond(STORIES_PER_S) }];
     stage.call(workload, options.seed + 100, &callers)?;
     let began = MonotonicClock.now();
@@ -174,8 +174,14 @@ async fn revocation(stage: &mut Stage) -> Result<Found, Failed> {
         }
     }
     let counts = stage.counts().await;
+    let last = if latest.is_zero() {
+        "no page that was asked for afterwards had it".to_owned()
+    } else {
+        format!("the last page with it was asked for {latest} afterwards")
+    };
     found.saw(format!(
-        "gone from both authorities, shared reads included; last asked for with it {latest} after it was taken (bound {REVOCATION_BOUND}); {} fell back since the summary was of the old epoch",
+        "taken from a subject on either authority, with four requests at once: {last} (bound {REVOCATION_BOUND}); {} fell back \
+         since their summary was of the old epoch",
         counts.authority_of("fallback:revoked")
     ));
     Ok(found)

@@ -44,6 +44,14 @@ struct Callers {
     thread: thread::JoinHandle<Result<load::Report, LoadError>>,
 }
 
+/// What a stage runs under.
+#[derive(Clone, Debug)]
+pub(super) struct Files {
+    pub(super) policy: PathBuf,
+    /// `None` is the shipped one.
+    pub(super) scenario: Option<PathBuf>,
+}
+
 /// A suite that is migrated.
 pub(super) struct Stage {
     pub(super) suite: Suite,
@@ -80,7 +88,7 @@ impl Stage {
         options: &MigrationOptions,
         plan: &Plan,
         name: &str,
-        policy: PathBuf,
+        Files { policy, scenario }: Files,
         home_apis: u8,
     ) -> Result<Self, RehearsalError> {
         let state_dir = options.out.join("state").join(name);
@@ -100,6 +108,7 @@ impl Stage {
             SuiteOptions {
                 executable: options.executable.clone(),
                 policy: Some(policy),
+                scenario,
                 seed: options.seed,
                 scale: options.scale,
                 on_child_exit: OnChildExit::Stop,

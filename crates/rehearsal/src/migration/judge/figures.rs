@@ -20,8 +20,11 @@ const NEVER: f64 = 0.0;
 
 pub(super) fn gates(case: &Case<'_>, target: Target, counts: &Counts) -> Vec<Gate> {
     let transition = case.plan.transition(target);
-    let mut gates = sample(case, target, transition, counts);
-    let enough = gates.iter().all(|gate| gate.verdict == Verdict::Pass);
+    // What a lie costs is told before what is too little: the first breach is the one that is cited.
+    let mut gates = never(target, counts);
+    let sampled = sample(case, target, transition, counts);
+    let enough = sampled.iter().all(|gate| gate.verdict == Verdict::Pass);
+    gates.extend(sampled);
     gates.push(soak(case, transition));
     let mut shares = vec![share(
         "refused",
@@ -41,7 +44,12 @@ pub(super) fn gates(case: &Case<'_>, target: Target, counts: &Counts) -> Vec<Gat
         shares = shares.into_iter().map(few).collect();
     }
     gates.extend(shares);
-    // The phases before compare nothing and serve nobody by a summary.
+    gates.into_iter().map(|gate| Gate { kind: Kind::Objective, ..gate }).collect()
+}
+
+/// What must not be at all. The phases before shadow compare nothing, and those before canary serve nobody by a summary.
+fn never(target: Target, counts: &Counts) -> Vec<Gate> {
+    let mut gates = Vec::new();
     if target >= Target::Canary {
         gates.push(blocking(counts));
     }
@@ -53,7 +61,7 @@ pub(super) fn gates(case: &Case<'_>, target: Target, counts: &Counts) -> Vec<Gat
             Gate::at_most("closed", "requests", observed, NEVER).on_breach(Action::Block).saying(worst),
         );
     }
-    gates.into_iter().map(|gate| Gate { kind: Kind::Objective, ..gate }).collect()
+    gates
 }
 
 /// How much there is: in all, and in the least of the classes and regions that were seen.
