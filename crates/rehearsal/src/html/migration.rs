@@ -173,10 +173,15 @@ mod tests {
     fn phases_parity_fallbacks_and_the_hop_are_on_the_page_and_what_is_not_known_is_said() {
         let run = RunInfo::new(0, base::Nanos::ZERO, Vec::new());
         let page = render(&report(), &run);
-        for told in
-            ["The migration, phase by phase", "stale", "6 ms", "1800", NOT_MEASURED, "&lt;eu-west&gt;"]
-        {
-            assert!(page.contains(told), "{told}");
+        for told in [
+            "The migration, phase by phase",
+            "stale",
+            &*Unit::Ms.words(Some(6.0)),
+            "1800",
+            NOT_MEASURED,
+            "&lt;eu-west&gt;",
+        ] {
+            assert!(page.contains(told as &str), "{told}");
         }
         assert!(!render(&Report::default(), &run).contains("The migration, phase by phase"));
     }

@@ -4,7 +4,6 @@
 use std::{process::Stdio, time::Duration};
 
 use ::rollout::{Phase, Standing};
-use base::mix;
 use load::Rate;
 use model::{migration::Plan, workload::Workload};
 use tokio::{process::Command, time};
@@ -13,9 +12,10 @@ use super::{Failed, Files, Found, MigrationOptions, Offered, STORIES_PER_S, Stag
 use crate::{Member, report::Scenario, slo::RehearsalError, verdict::Verdict};
 
 /// How often something is killed.
-const ROUNDS: u64 = 8;
-/// Latest moment of a kill after the command was started: an advance is over by then.
-const LATEST_MS: u64 = 80;
+const ROUNDS: u32 = 12;
+/// Between the moments of two rounds, after the command was started. They span the whole of an advance, from the start of its
+/// process on.
+const STEP: Duration = Duration::from_micros(3_500);
 /// Within this all processes agree.
 const AGREE_MAX: Duration = Duration::from_secs(5);
 
@@ -60,8 +60,7 @@ async fn rounds(options: &MigrationOptions, stage: &mut Stage) -> Result<Found, 
         found.must(ready.await.is_ok(), "an advance was never due");
         let before = at(stage).await?;
         let mut command = advance(options, stage)?;
-        let moment = Duration::from_millis(mix::fold64(options.seed, round) % LATEST_MS);
-        time::sleep(moment).await;
+        time::sleep(STEP * round).await;
         let kills_home = round % 2 == 1;
         if kills_home {
             stage.suite.kill(Member::Replica(0));

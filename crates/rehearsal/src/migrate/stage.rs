@@ -287,9 +287,9 @@ impl Stage {
                 }
             }
         };
-        match time::timeout(PATIENCE, wait).await {
-            Ok(Err(error)) => return Err(error.into()),
-            Ok(Ok(())) | Err(_) => {}
+        // Out of patience, the decision itself says what is missing.
+        if let Ok(Err(error)) = time::timeout(PATIENCE, wait).await {
+            return Err(error.into());
         }
         Ok(self.desk.advance().await?)
     }
