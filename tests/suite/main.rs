@@ -15,6 +15,7 @@ mod effects;
 mod emulated;
 mod exposures;
 mod faces;
+mod forged;
 mod generator;
 mod hang_up;
 mod harness;

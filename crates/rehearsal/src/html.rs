@@ -52,14 +52,16 @@ pub fn render(report: &Report, run: &RunInfo) -> String {
                 main {
                     (head::head(&view))
                     @if stepped { (ladder::ladder(&view)) }
-                    (bounds::plot(&view))
-                    (tables::figures(&view))
-                    (latency::plots(&view))
-                    (timeline::plot(&view))
-                    (bars::slow(&view))
-                    (bars::omissions(&view))
-                    (mechanisms::table(&view))
                     (migration::section(&view))
+                    @if !(report.states.is_empty() && report.migration.is_some()) {
+                        (bounds::plot(&view))
+                        (tables::figures(&view))
+                        (latency::plots(&view))
+                        (timeline::plot(&view))
+                        (bars::slow(&view))
+                        (bars::omissions(&view))
+                        (mechanisms::table(&view))
+                    }
                     @if !stepped { (ladder::ladder(&view)) }
                     (tables::gates(&view))
                     (tables::classes(&view))
