@@ -7,4 +7,4 @@ pub mod report;
 mod standing;
 
 pub use phase::{Phase, SUBJECT};
-pub use standing::Standing;
+pub use standing::{Standing, StandingError};
