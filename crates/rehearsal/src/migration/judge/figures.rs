@@ -20,8 +20,9 @@ const NEVER: f64 = 0.0;
 
 pub(super) fn gates(case: &Case<'_>, target: Target, counts: &Counts) -> Vec<Gate> {
     let transition = case.plan.transition(target);
-    // What a lie costs is told before what is too little: the first breach is the one that is cited.
-    let mut gates = never(target, counts);
+    // What a lie costs is told before what is too little, and what is not known after it: the first breach is cited.
+    let (mut gates, unknown): (Vec<Gate>, Vec<Gate>) =
+        never(target, counts).into_iter().partition(|gate| gate.verdict == Verdict::Fail);
     let sampled = sample(case, target, transition, counts);
     let enough = sampled.iter().all(|gate| gate.verdict == Verdict::Pass);
     gates.extend(sampled);
@@ -44,6 +45,7 @@ pub(super) fn gates(case: &Case<'_>, target: Target, counts: &Counts) -> Vec<Gat
         shares = shares.into_iter().map(few).collect();
     }
     gates.extend(shares);
+    gates.extend(unknown);
     gates.into_iter().map(|gate| Gate { kind: Kind::Objective, ..gate }).collect()
 }
 
