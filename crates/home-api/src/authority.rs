@@ -53,6 +53,8 @@ pub(crate) struct Authority {
     /// Tells the marks' file that one rose.
     raised: watch::Sender<u64>,
     heard: Heard,
+    /// Whether the last write of the marks failed.
+    unwritten: AtomicBool,
     clock: Arc<dyn Clock>,
     wall: Arc<dyn WallClock>,
 }
@@ -76,7 +78,8 @@ impl Authority {
         wall: Arc<dyn WallClock>,
     ) -> Self {
         let (marks, raised, heard) = (Mutex::new(marks), watch::Sender::new(0), Heard::default());
-        Self { keys, staleness_max, marks, raised, heard, clock, wall }
+        let unwritten = AtomicBool::new(false);
+        Self { keys, staleness_max, marks, raised, heard, unwritten, clock, wall }
     }
 
     fn marks(&self) -> MutexGuard<'_, Marks> {
@@ -116,18 +119,28 @@ impl Authority {
         signed: Option<&Signed>,
     ) -> Result<Summary, NoAuthority> {
         let signed = signed.ok_or(NoAuthority::Missing)?;
-        if !self.is_fresh() {
+        // Of a tenant that there was no room for no word is kept, and so none is fresh.
+        if !self.is_fresh() || !self.marks().covers(&identity.tenant) {
             return Err(NoAuthority::StaleRevocations);
         }
         self.read(identity, policy_version, signed).map_err(NoAuthority::Rejected)
     }
 
-    /// A message of the stream: epochs, of which none may be behind, and whether all have been told.
-    pub(crate) fn hear(&self, epochs: impl IntoIterator<Item = (Tenant, u64)>, complete: bool) {
-        let mut rose = false;
+    /// A message of the stream: epochs, and whether all have been told. False when it says what cannot be right: it was not
+    /// listened to then, since believing it would shut out everything that comes after.
+    pub(crate) fn hear(&self, epochs: &[(Tenant, u64)], complete: bool) -> bool {
         let mut marks = self.marks();
+        let absurd = |(tenant, epoch): &(Tenant, u64)| {
+            let known = marks.of(tenant);
+            *epoch > known.revocation_epoch && known.admits(known.policy_version, *epoch).is_err()
+        };
+        if epochs.iter().any(absurd) {
+            return false;
+        }
+        let mut rose = false;
         for (tenant, revocation_epoch) in epochs {
-            rose |= marks.raise(&tenant, Mark { policy_version: 0, revocation_epoch });
+            let told = Mark { policy_version: 0, revocation_epoch: *revocation_epoch };
+            rose |= marks.raise(tenant, told);
         }
         drop(marks);
         if rose {
@@ -138,6 +151,27 @@ impl Authority {
             self.heard.at.store(self.clock.now().get(), Ordering::Relaxed);
             self.heard.complete.store(true, Ordering::Release);
         }
+        true
+    }
+
+    /// The revocation epoch of a tenant, as far as it was heard of.
+    pub(crate) fn epoch(&self, tenant: &Tenant) -> u64 {
+        self.marks().of(tenant).revocation_epoch
+    }
+
+    /// How long the stream may be silent.
+    pub(crate) const fn staleness_max(&self) -> Nanos {
+        self.staleness_max
+    }
+
+    /// Whether the last write of the marks reached the disk.
+    pub(crate) fn marks_are_kept(&self, kept: bool) {
+        self.unwritten.store(!kept, Ordering::Relaxed);
+    }
+
+    /// Whether marks reach the disk, as far as is known.
+    pub(crate) fn keeps_marks(&self) -> bool {
+        !self.unwritten.load(Ordering::Relaxed)
     }
 
     fn silent(&self) -> Option<Nanos> {
@@ -174,5 +208,107 @@ impl Authority {
     /// Changes whenever a mark rises.
     pub(crate) fn raised(&self) -> watch::Receiver<u64> {
         self.raised.subscribe()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::{Region, Subject, WorkloadClass, clock::SystemWallClock};
+    use summary::{Issuer, KeyId, KeySet, Rules};
+
+    use super::*;
+
+    /// A clock that stands where it was set.
+    #[derive(Default)]
+    struct Hand(AtomicU64);
+
+    impl Clock for Hand {
+        fn now(&self) -> Nanos {
+            Nanos::new(self.0.load(Ordering::Relaxed))
+        }
+    }
+
+    const STALENESS_MAX: Nanos = Nanos::from_secs(30);
+
+    fn issuer() -> Issuer {
+        Issuer::from_seed(KeyId::parse("one").expect("an id"), &[3; 32])
+    }
+
+    fn authority() -> (Authority, Arc<Hand>) {
+        let clock = Arc::new(Hand::default());
+        let rules = Rules { leeway: Nanos::from_secs(2), lifetime_max: Nanos::from_secs(300) };
+        let verifier = Verifier::new(KeySet::of([&issuer()]).expect("a key"), rules);
+        let keys = watch::channel(Arc::new(verifier)).1;
+        let (held, wall) = (Arc::clone(&clock) as Arc<dyn Clock>, Arc::new(SystemWallClock));
+        (Authority::new(Some(keys), STALENESS_MAX, Marks::default(), held, wall), clock)
+    }
+
+    fn identity() -> Identity {
+        Identity {
+            tenant: Tenant::parse("tenant-007").expect("a tenant"),
+            subject: Subject::parse("user-00042").expect("a subject"),
+            class: WorkloadClass::Premium,
+            region: Region::parse("eu-west").expect("a region"),
+        }
+    }
+
+    fn signed(revocation_epoch: u64) -> Signed {
+        let Identity { tenant, subject, region, .. } = identity();
+        let now = SystemWallClock.unix_ms();
+        issuer().sign(Summary {
+            tenant,
+            subject,
+            region,
+            policy_version: 6,
+            revocation_epoch,
+            issued_unix_ms: now,
+            expires_unix_ms: now + 60_000,
+            claims: vec!["page.view".to_owned()],
+        })
+    }
+
+    fn judged(authority: &Authority, signed: &Signed) -> Result<(), NoAuthority> {
+        authority.judge(&identity(), 6, Some(signed)).map(drop)
+    }
+
+    #[test]
+    fn there_is_none_before_everything_was_told_nor_once_the_word_is_old() {
+        let (authority, clock) = authority();
+        let sound = signed(3);
+        assert_eq!(authority.judge(&identity(), 6, None).map(drop), Err(NoAuthority::Missing));
+        assert_eq!(judged(&authority, &sound), Err(NoAuthority::StaleRevocations));
+        assert!(authority.hear(&[(identity().tenant, 3)], false));
+        assert_eq!(judged(&authority, &sound), Err(NoAuthority::StaleRevocations), "there is more to come");
+        assert!(authority.hear(&[], true));
+        assert_eq!(judged(&authority, &sound), Ok(()));
+        clock.0.store(STALENESS_MAX.get(), Ordering::Relaxed);
+        assert_eq!(judged(&authority, &sound), Ok(()), "at its bound");
+        clock.0.store(STALENESS_MAX.get() + 1, Ordering::Relaxed);
+        assert_eq!(judged(&authority, &sound), Err(NoAuthority::StaleRevocations));
+    }
+
+    #[test]
+    fn what_was_read_before_a_revocation_is_none_when_it_is_delivered_after_it() {
+        let (authority, _clock) = authority();
+        assert!(authority.hear(&[(identity().tenant, 3)], true));
+        // One read, shared by two pages: the first gets it before the word comes, the second after it.
+        let shared = signed(3);
+        assert_eq!(judged(&authority, &shared), Ok(()));
+        assert!(authority.hear(&[(identity().tenant, 4)], true));
+        assert_eq!(judged(&authority, &shared), Err(NoAuthority::Rejected(Rejection::Revoked)));
+        assert_eq!(judged(&authority, &signed(4)), Ok(()));
+        assert_eq!(authority.epoch(&identity().tenant), 4);
+    }
+
+    #[test]
+    fn an_epoch_that_cannot_be_right_is_not_listened_to_and_shuts_nobody_out() {
+        let (authority, _clock) = authority();
+        assert!(authority.hear(&[(identity().tenant, 3)], true));
+        assert!(!authority.hear(&[(identity().tenant, u64::MAX)], true));
+        assert!(!authority.hear(&[(identity().tenant, 3 + summary::marks::JUMP_MAX + 1)], true));
+        assert_eq!(judged(&authority, &signed(3)), Ok(()));
+        // Lower ones, of a store that began anew, change nothing: a mark does not fall.
+        assert!(authority.hear(&[(identity().tenant, 1)], true));
+        assert_eq!(judged(&authority, &signed(2)), Err(NoAuthority::Rejected(Rejection::Revoked)));
     }
 }

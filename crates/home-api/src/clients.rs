@@ -115,6 +115,7 @@ impl Clients {
         let value = Entitlement {
             authority: Authority::Call,
             policy_version: entitlement.policy_version,
+            revocation_epoch: entitlement.revocation_epoch,
             claims: entitlement.claims,
         };
         Ok(Answer { value, wait })

@@ -49,6 +49,7 @@ impl Home {
                 let entitlement = Entitlement {
                     authority: page::Authority::Summary,
                     policy_version: summary.policy_version,
+                    revocation_epoch: summary.revocation_epoch,
                     claims: summary.claims,
                 };
                 Ok((entitlement, None))

@@ -60,12 +60,18 @@ pub fn build(host: &Host, files: &Files) -> Result<(Routes, axum::Router), Start
         let text = "home-api: --summary-keys FILE is required, since the policy has summaries read";
         return Err(StartError::Usage(text.to_owned()));
     }
-    let marks = files.marks.as_deref().map(marks_file::read).transpose();
-    let marks = marks.map_err(|error| StartError::Failed(format!("home-api: {error}")))?;
-    let known = stack::Known { keys, persists: marks.is_some(), marks: marks.unwrap_or_default() };
+    if files.marks.is_none() && host.policy.mechanism(Mechanism::Summary).mode() == Mode::On {
+        let text = "home-api: --summary-marks FILE is required, since the policy has summaries relied on";
+        return Err(StartError::Usage(text.to_owned()));
+    }
+    let opened = files.marks.as_deref().map(marks_file::open).transpose();
+    let opened = opened.map_err(|error| StartError::Failed(format!("home-api: {error}")))?;
+    let persists = opened.is_some();
+    let (marks, lock) = opened.map_or_else(Default::default, |(marks, lock)| (marks, Some(lock)));
+    let known = stack::Known { keys, persists, marks };
     let clients = clients::Clients::new(host)?;
     let home = Arc::new(stack::build(host, clients, known));
-    follow(host, files, &home)?;
+    follow(host, files, lock, &home)?;
     let observer = observe::Observer::of(&home);
     host.registry.with(|registry| registry.register_collector(Box::new(observer)));
     let http = edge::HttpFace {
@@ -80,10 +86,15 @@ pub fn build(host: &Host, files: &Files) -> Result<(Routes, axum::Router), Start
 }
 
 /// Starts what keeps the service up to date about the migration.
-fn follow(host: &Host, files: &Files, home: &Arc<serve_page::Home>) -> Result<(), StartError> {
+fn follow(
+    host: &Host,
+    files: &Files,
+    lock: Option<marks_file::Lock>,
+    home: &Arc<serve_page::Home>,
+) -> Result<(), StartError> {
     let tasks = &host.world.tasks;
-    if let Some(path) = files.marks.clone() {
-        let keep = marks_file::keep(path, Arc::clone(&home.authority), host.readiness.clone());
+    if let (Some(path), Some(lock)) = (files.marks.clone(), lock) {
+        let keep = marks_file::keep(path, lock, Arc::clone(&home.authority), host.readiness.clone());
         tasks.spawn(marks_file::TASK, Box::pin(keep));
     }
     if let Some(path) = &files.ledger {

@@ -37,12 +37,34 @@ struct Line {
     revocation_epoch: u64,
 }
 
+/// The right to write the file, for as long as this lives.
+pub(crate) struct Lock(#[expect(dead_code, reason = "the lock is the open file")] File);
+
+/// Takes the right to write the file, reads it, and writes it once, so that a place where nothing can be written is told when the
+/// process starts.
+///
+/// # Errors
+/// As [`read`]; another process's file; a place that cannot be written.
+pub(crate) fn open(path: &Path) -> Result<(Marks, Lock), String> {
+    let fault = |what: String| format!("{}: {what}", path.display());
+    let beside = path.with_extension("lock");
+    let file = File::options().create(true).append(true).open(&beside);
+    let file = file.map_err(|error| format!("{}: {error}", beside.display()))?;
+    file.try_lock().map_err(|error| match error {
+        fs::TryLockError::WouldBlock => fault("is another process's file of marks".to_owned()),
+        fs::TryLockError::Error(error) => fault(error.to_string()),
+    })?;
+    let marks = read(path)?;
+    write(path, &marks).map_err(|error| fault(error.to_string()))?;
+    Ok((marks, Lock(file)))
+}
+
 /// The marks of an earlier process; none where there is no file yet.
 ///
 /// # Errors
 /// A sentence that names the file, and the line that is at fault. To begin without marks would let outdated summaries in, so
 /// that is left to the operator.
-pub(crate) fn read(path: &Path) -> Result<Marks, String> {
+fn read(path: &Path) -> Result<Marks, String> {
     let fault = |what: String| format!("{}: {what}", path.display());
     let bytes = match fs::metadata(path) {
         Ok(found) if found.len() > BYTES_MAX => return Err(fault(format!("larger than {BYTES_MAX} bytes"))),
@@ -86,7 +108,8 @@ fn write(path: &Path, marks: &Marks) -> io::Result<()> {
 }
 
 /// Keeps the file up to date, until the process shuts down; what rose by then is written once more.
-pub(crate) async fn keep(path: PathBuf, authority: Arc<Authority>, readiness: Readiness) {
+pub(crate) async fn keep(path: PathBuf, lock: Lock, authority: Arc<Authority>, readiness: Readiness) {
+    let _held = lock;
     let mut raised = authority.raised();
     let mut told = None;
     loop {
@@ -94,13 +117,16 @@ pub(crate) async fn keep(path: PathBuf, authority: Arc<Authority>, readiness: Re
             changed = raised.changed() => changed.is_err(),
             () = readiness.quiesced() => true,
         };
-        let (marks, at) = (authority.snapshot(), path.clone());
         raised.mark_unchanged();
+        let (marks, at) = (authority.snapshot(), path.clone());
         let written =
             tokio::task::spawn_blocking(move || write(&at, &marks).map_err(|error| error.to_string()));
         let fault = written.await.unwrap_or_else(|_| Err("the write broke off".to_owned())).err();
+        authority.marks_are_kept(fault.is_none());
         if let Some(error) = fault.as_ref().filter(|_| fault != told) {
             tracing::error!(file = %path.display(), %error, "marks are not on the disk; it is tried again");
+        }
+        if fault.is_some() {
             raised.mark_changed();
         }
         told = fault;

@@ -80,6 +80,9 @@ impl Follower for Migration {
         if phase >= Phase::Canary && !self.persists {
             return Some("it keeps no marks: start it with --summary-marks FILE".to_owned());
         }
+        if phase >= Phase::Canary && !self.authority.keeps_marks() {
+            return Some("it cannot write its marks to the disk".to_owned());
+        }
         None
     }
 

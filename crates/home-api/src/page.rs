@@ -44,6 +44,9 @@ pub(crate) struct Profile {
 pub(crate) struct Entitlement {
     pub(crate) authority: Authority,
     pub(crate) policy_version: u64,
+    /// For the comparison; the page does not show it.
+    #[serde(skip)]
+    pub(crate) revocation_epoch: u64,
     pub(crate) claims: Vec<String>,
 }
 

@@ -32,6 +32,8 @@ pub(crate) struct ProfileKey {
     subject: Subject,
     /// The summary that goes with the profile holds in one region.
     region: Region,
+    /// As far as it was heard of: a page that comes after a revocation joins no read from before it.
+    revocation_epoch: u64,
     /// Version of the rules by which the subject was authorized: those of the policy snapshot.
     authorization_version: u64,
     response_schema: u32,
@@ -201,6 +203,7 @@ impl Home {
             tenant: context.identity.tenant.clone(),
             subject: context.identity.subject.clone(),
             region: context.identity.region.clone(),
+            revocation_epoch: self.authority.epoch(&context.identity.tenant),
             authorization_version: self.policy.generation,
             response_schema: PROFILE_SCHEMA,
             freshness: Freshness::Live,

@@ -55,14 +55,21 @@ async fn listen(mut client: RevocationServiceClient<Channel>, authority: &Author
         Ok(response) => response.into_inner(),
         Err(status) => return status,
     };
+    // A stream that is stuck is opened anew before its word is too old.
+    let silence_max = Nanos::new(authority.staleness_max().get() / 2);
     loop {
-        match stream.message().await {
+        let Ok(message) = time::timeout(silence_max.into(), stream.message()).await else {
+            return Status::deadline_exceeded(format!("nothing was heard for {silence_max}"));
+        };
+        match message {
             Ok(Some(message)) => {
                 let epochs = message.epochs.into_iter().filter_map(|epoch| {
                     // A tenant that is none has no summaries either.
                     Some((Tenant::parse(&epoch.tenant).ok()?, epoch.revocation_epoch))
                 });
-                authority.hear(epochs, message.complete);
+                if !authority.hear(&epochs.collect::<Vec<_>>(), message.complete) {
+                    return Status::data_loss("the stream told an epoch that cannot be right");
+                }
             }
             Ok(None) => return Status::unavailable("the stream ended"),
             Err(status) => return status,

@@ -91,8 +91,7 @@ impl Pending {
         };
         let call = claims::Entitlement {
             policy_version: entitlement.policy_version,
-            // Not compared: an epoch that rose between the two answers is no difference of the claims.
-            revocation_epoch: 0,
+            revocation_epoch: entitlement.revocation_epoch,
             claims: entitlement.claims.clone(),
         };
         let tasks = Arc::clone(&case.bench.tasks);

@@ -90,6 +90,12 @@ impl Suite {
             let path = path.to_owned();
             move |error: io::Error| LaunchError::Io { path, error }
         };
+        // The emulator begins anew, and its revocation epochs with it: marks of an earlier one would refuse everything.
+        let marks = state.marks();
+        match fs::remove_dir_all(&marks) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(fault(&marks)(error)),
+            _ => {}
+        }
         for directory in [state.run(), state.logs(), state.ledgers(), state.marks()] {
             fs::create_dir_all(&directory).map_err(fault(&directory))?;
         }

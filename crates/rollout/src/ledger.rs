@@ -35,6 +35,8 @@ pub const FILE: &str = "decisions.ndjson";
 pub const LINE_BYTES_MAX: usize = 1 << 20;
 /// Most bytes of a ledger, all of which are read to verify it.
 pub const FILE_BYTES_MAX: u64 = 64 << 20;
+/// Room that only decisions that move something may use.
+const RESERVE_BYTES: u64 = 4 << 20;
 /// Subject of the ledger's own entries.
 pub const OWN_SUBJECT: &str = "ledger";
 /// Most bytes of a torn line that its repair quotes.
@@ -143,7 +145,10 @@ impl Ledger {
         if line.len() > LINE_BYTES_MAX {
             return Err(LedgerError::TooLong { bytes: line.len() });
         }
-        if self.bytes + line.len() as u64 > FILE_BYTES_MAX {
+        // What changes nothing leaves room for what does: a way back must not find the ledger full of refusals.
+        let moves = !matches!(entry.decision, Decision::Hold | Decision::Refuse);
+        let bytes_max = if moves { FILE_BYTES_MAX } else { FILE_BYTES_MAX - RESERVE_BYTES };
+        if self.bytes + line.len() as u64 > bytes_max {
             return Err(LedgerError::Full(self.path.clone()));
         }
         self.broken = true;

@@ -1,8 +1,8 @@
 //! Follow: where the migration stands, by the ledger of decisions (DESIGN 3.6). A process reads it when it starts and looks at
 //! its head ever after, so that all processes are in the phase that was decided last, whenever they were started or killed.
 //!
-//! A process that cannot read the ledger, or cannot serve the phase that it is in, goes on with what it last knew and is not
-//! ready, so that nobody sends it requests.
+//! A process that cannot read the ledger goes on with what it last knew; one that was put in a phase that it cannot serve does what it
+//! can of it, which is to fall back or to refuse. Neither is ready, so that nobody sends it requests.
 
 use std::{path::Path, sync::Arc};
 
@@ -18,6 +18,8 @@ use crate::host::{Host, StartError};
 
 /// How often the ledger's head is looked at.
 const LOOK: Nanos = Nanos::from_millis(100);
+/// Longest look: a file system that hangs says nothing.
+const LOOK_MAX: Nanos = Nanos::from_secs(1);
 /// A ledger that cannot be read for so many looks is lost: one look may meet it while it is replaced.
 const LOST_AFTER_LOOKS: u32 = 20;
 /// Name of the task.
@@ -60,7 +62,7 @@ pub fn follow(host: &Host, path: &Path, follower: Arc<dyn Follower>) -> Result<(
     follower.moved(followed.clone());
     let (readiness, path) = (host.readiness.clone(), path.to_owned());
     let task = async move {
-        let mut course = Course { followed, failed_looks: 0, fault: None };
+        let mut course = Course { followed, bytes: None, failed_looks: 0, fault: None };
         let mut ticks = time::interval(LOOK.into());
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -98,6 +100,9 @@ fn unfit(follower: &dyn Follower, followed: &Followed) -> Option<String> {
 /// What was last known, and what is wrong.
 struct Course {
     followed: Followed,
+    /// Length of the ledger when it was last read; `None` before that. A line counts for everybody from when it is there, whether
+    /// or not whoever wrote it lived to move the head.
+    bytes: Option<u64>,
     failed_looks: u32,
     fault: Option<String>,
 }
@@ -105,21 +110,33 @@ struct Course {
 impl Course {
     /// Looks once. What makes the process not ready.
     async fn look(&mut self, path: &Path, follower: &dyn Follower) -> Option<String> {
-        let (path, known) = (path.to_owned(), self.followed.head.clone());
+        let (path, known, read_bytes) = (path.to_owned(), self.followed.head.clone(), self.bytes);
         let looked = tokio::task::spawn_blocking(move || {
             let head = ledger::head(&path).map_err(|error| error.to_string())?;
-            if head == known && (head.is_none() || path.exists()) {
+            // The length first: what is appended between the two is read now and looked at once more.
+            let bytes = std::fs::metadata(&path).ok().map(|found| found.len());
+            let acknowledged =
+                head.as_ref().map(|head| head.sequence) <= known.as_ref().map(|head| head.sequence);
+            if acknowledged && bytes == read_bytes && (bytes.is_some() || head.is_none()) {
                 return Ok(None);
             }
-            Followed::read(&path).map(Some)
+            Ok(Some((Followed::read(&path)?, bytes)))
         });
-        let looked = looked.await.unwrap_or_else(|_| Err("the look at the ledger broke off".to_owned()));
+        let looked = time::timeout(LOOK_MAX.into(), looked).await;
+        let looked = match looked {
+            Ok(Ok(looked)) => looked,
+            Ok(Err(_)) => Err("the look at the ledger broke off".to_owned()),
+            Err(_) => Err(format!("the ledger could not be looked at within {LOOK_MAX}")),
+        };
         match looked {
             Ok(news) => {
                 self.failed_looks = 0;
-                if let Some(followed) = news.filter(|followed| *followed != self.followed) {
-                    follower.moved(followed.clone());
-                    self.followed = followed;
+                if let Some((followed, bytes)) = news {
+                    self.bytes = bytes;
+                    if followed != self.followed {
+                        follower.moved(followed.clone());
+                        self.followed = followed;
+                    }
                 }
                 unfit(follower, &self.followed)
             }

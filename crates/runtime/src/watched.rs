@@ -49,6 +49,8 @@ pub fn watch_file<T: Send + Sync + 'static>(
         let mut ticks = time::interval(LOOK.into());
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut told = None;
+        // A content counts once two looks have found it: one may meet a file that is half written.
+        let mut seen = None;
         loop {
             tokio::select! {
                 biased;
@@ -60,6 +62,10 @@ pub fn watch_file<T: Send + Sync + 'static>(
             let text = text.unwrap_or_else(|_| Err("the look at it broke off".to_owned()));
             let fault = match text {
                 Ok(text) if text == known => None,
+                Ok(text) if seen.as_ref() != Some(&text) => {
+                    seen = Some(text);
+                    continue;
+                }
                 Ok(text) => match parse(&text) {
                     Ok(value) => {
                         taken.inc();

@@ -54,6 +54,8 @@ impl Comparison {
             None => Self::Missing,
             Some(Err(rejection)) => Self::of_rejection(rejection),
             Some(Ok(summary)) if summary.policy_version != call.policy_version => Self::VersionSkew,
+            // The tenant lost claims between the two answers: that is a summary to be refused, and no difference of the rules.
+            Some(Ok(summary)) if summary.revocation_epoch < call.revocation_epoch => Self::Revoked,
             Some(Ok(summary)) if summary.claims == call.claims => Self::Match,
             Some(Ok(summary)) => {
                 // The summary's own are in order and unique, which was checked.
@@ -145,6 +147,15 @@ mod tests {
             let newer = Entitlement { policy_version: 7, ..call(claims) };
             assert_eq!(Comparison::of(Some(Ok(&summary)), &newer), Comparison::VersionSkew);
         }
+    }
+
+    #[test]
+    fn what_the_call_knows_to_be_revoked_is_no_mismatch() {
+        let summary = summary();
+        let later = Entitlement { revocation_epoch: summary.revocation_epoch + 1, ..call(&[]) };
+        assert_eq!(Comparison::of(Some(Ok(&summary)), &later), Comparison::Revoked);
+        let earlier = Entitlement { revocation_epoch: summary.revocation_epoch - 1, ..call(&[]) };
+        assert_eq!(Comparison::of(Some(Ok(&summary)), &earlier), Comparison::ClaimsMismatch);
     }
 
     #[test]

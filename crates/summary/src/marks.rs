@@ -95,6 +95,11 @@ impl Marks {
         self.by_tenant.iter()
     }
 
+    /// Whether what is heard of a tenant is remembered: it has a mark, or there is room for one.
+    pub fn covers(&self, tenant: &Tenant) -> bool {
+        self.by_tenant.len() < TENANTS_MAX || self.by_tenant.contains_key(tenant)
+    }
+
     /// How often there was no room for a tenant.
     pub const fn forgotten(&self) -> u64 {
         self.forgotten
