@@ -164,7 +164,7 @@ async fn an_old_home_api_ignores_what_a_new_profile_sends() {
 
 #[tokio::test]
 async fn without_entitlement_the_summary_serves_until_its_word_on_revocations_is_old() {
-    let short = following().policy("summary", "staleness_max_ms", "1500");
+    let short = following().policy("summary", "staleness_max_ms", "3000");
     let mut suite = Suite::start_with(short).await;
     for phase in [Phase::Shadow, Phase::Contract] {
         suite.decide(phase).await;
@@ -196,7 +196,7 @@ async fn without_entitlement_the_summary_serves_until_its_word_on_revocations_is
 
 #[tokio::test]
 async fn a_stream_that_is_cut_for_less_than_its_bound_harms_nobody_and_for_longer_falls_back() {
-    let suite = Suite::start_with(following().policy("summary", "staleness_max_ms", "2000")).await;
+    let suite = Suite::start_with(following().policy("summary", "staleness_max_ms", "3000")).await;
     suite.decide(Phase::Cutover).await;
     suite.until_fresh().await;
     for state in [FeedState::Cut, FeedState::Silent] {
@@ -345,5 +345,44 @@ async fn a_process_that_cannot_read_the_ledger_is_not_ready_and_serves_on() {
     right(&suite, "user-00001", "summary").await;
     std::fs::write(&path, text).expect("written");
     eventually("it is ready again", async || ready().await.status == StatusCode::OK).await;
+    suite.finish().await;
+}
+
+#[tokio::test]
+async fn a_decision_whose_command_was_killed_before_it_was_acknowledged_counts_for_everybody() {
+    use ::rollout::ledger::{self, Decision, Draft, Ledger};
+    let suite = Suite::start_with(following()).await;
+    suite.decide(Phase::Expand).await;
+    // What the command had written when it was killed: the line, and not the head beside it.
+    let path = suite.files().decisions();
+    let beside = tempfile::tempdir().expect("a directory");
+    let copy = beside.path().join(ledger::FILE);
+    let home = path.parent().expect("a directory");
+    for entry in std::fs::read_dir(home).expect("listed") {
+        let name = entry.expect("an entry").file_name();
+        if name.to_string_lossy().starts_with(ledger::FILE) {
+            std::fs::copy(home.join(&name), beside.path().join(&name)).expect("copied");
+        }
+    }
+    let clock = base::clock::SystemWallClock;
+    let draft = Draft {
+        actor: "test".to_owned(),
+        command: "test".to_owned(),
+        subject: ::rollout::SUBJECT.to_owned(),
+        from: Some(Phase::Expand.to_string()),
+        to: Phase::Shadow.to_string(),
+        decision: Decision::Advance,
+        reason: "a test wants it".to_owned(),
+        policy: None,
+        evidence: serde_json::json!({}),
+    };
+    let sequence =
+        Ledger::open(&copy, &clock).expect("opened").append(draft, &clock).expect("decided").sequence;
+    std::fs::copy(&copy, &path).expect("copied");
+    let known = ledger::head(&path).expect("a head").expect("acknowledged").sequence;
+    assert!(known < sequence, "the head is behind");
+    for member in ["home-api", "profile"] {
+        eventually("it follows the line", async || suite.rollout(member).await.generation == sequence).await;
+    }
     suite.finish().await;
 }

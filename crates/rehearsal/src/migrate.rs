@@ -1,8 +1,8 @@
 //! Migrate: `mercury rehearse migration`, the summary's migration from legacy to contract under load, and then what has to be
 //! survived, refused or taken back on the way. Each story is a scenario with a verdict of its own.
 //!
-//! The ladder is walked with the figures of a small system at peak. The other stories share one suite with fewer callers, and
-//! one that loses processes. The desk is the one that `mercury rollout` has, so what is rehearsed here is what runs there.
+//! The ladder is walked with the figures of a small system at peak, by the plan's bounds. The other stories go by its
+//! quick ones; they share one suite with fewer callers, and one that loses processes. The desk is the one that `mercury rollout` has, so what is rehearsed here is what runs there.
 
 mod killed;
 mod ladder;
@@ -45,8 +45,8 @@ pub const CLAIMS_MISMATCH: &str = "claims-mismatch";
 const SECOND_PER_S: f64 = 20.0;
 /// Requests per second of the stories.
 const STORIES_PER_S: f64 = 60.0;
-/// A stream of revocations that is silent for so long vouches for nothing, in the stories. The shipped bound is ten times that.
-const STALENESS: Nanos = Nanos::from_secs(3);
+/// A stream of revocations that is silent for so long vouches for nothing, in the stories. The shipped bound is 30 s.
+const STALENESS: Nanos = Nanos::from_secs(4);
 /// Share of the subjects that the canary of the stories has.
 const CANARY_PERCENT: u32 = 50;
 
@@ -55,7 +55,7 @@ const CANARY_PERCENT: u32 = 50;
 pub struct MigrationOptions {
     /// Seed of arrivals, data and draws.
     pub seed: u64,
-    /// By the quick bounds of the plan, instead of those of a live system.
+    /// The ladder by the quick bounds of the plan, instead of those of a live system.
     pub quick: bool,
     /// How long each phase of the ladder is watched.
     pub watch: Nanos,

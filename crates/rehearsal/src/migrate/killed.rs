@@ -25,7 +25,7 @@ pub(super) async fn play(
     workload: &Workload,
     files: &Files,
 ) -> Result<Scenario, RehearsalError> {
-    let mut stage = Stage::start(options, plan, "killed", files.clone(), 2).await?;
+    let mut stage = Stage::start(options, plan, "killed", files.clone(), 2, true).await?;
     let rate = Rate::PerSecond(STORIES_PER_S / 2.0);
     let callers = [Member::HOME_API, Member::Replica(0)].map(|member| Offered { member, rate });
     stage.call(workload, options.seed + 200, &callers)?;
@@ -124,9 +124,7 @@ fn advance(options: &MigrationOptions, stage: &Stage) -> Result<tokio::process::
     for process in &stage.desk.processes {
         command.arg("--process").arg(process);
     }
-    if options.quick {
-        command.arg("--quick");
-    }
+    command.arg("--quick");
     let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
     quiet.spawn().map_err(fault)
 }

@@ -52,7 +52,7 @@ pub(super) async fn walk(
     let text = std::fs::read_to_string(policy_file)
         .map_err(|error| RehearsalError::Io { path: policy_file.to_owned(), error })?;
     let policy = Policy::parse("ladder", &text).map_err(|faults| RehearsalError::Files(vec![faults]))?;
-    let mut stage = Stage::start(options, plan, "ladder", files, 2).await?;
+    let mut stage = Stage::start(options, plan, "ladder", files, 2, options.quick).await?;
     let mut watched = Watched { migration: Migration::default(), gates: Vec::new() };
     let mut found = Found::default();
     let climbed = climb(options, workload, &mut stage, &mut watched, &mut found).await;
@@ -105,6 +105,10 @@ async fn climb(
         let decided = stage.advance().await?;
         if decided.verdict() != Verdict::Pass {
             let why = decided.why();
+            if decided.verdict() == Verdict::Inconclusive {
+                // It says nothing about the migration that there was too little to decide on.
+                return Err(Failed::NotReached { phase, why });
+            }
             let standing = stage.desk.status().await?.standing;
             let at = standing.map_or("nowhere", |standing| standing.phase.as_str());
             found.must(false, format!("{why}; it stays at {at}, where the call is the authority"));

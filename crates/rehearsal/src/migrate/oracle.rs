@@ -46,9 +46,11 @@ impl fmt::Debug for Watcher {
 }
 
 impl Watcher {
-    /// The pages so far, in the order of their answers.
-    pub(super) fn pages(&self) -> Vec<Page> {
-        self.pages.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// The pages that were answered in a window. The others are not touched, since whoever sends is held up meanwhile.
+    pub(super) fn pages(&self, from: Nanos, until: Nanos) -> Vec<Page> {
+        let pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
+        let within = pages.iter().filter(|page| page.answered_at >= from && page.answered_at < until);
+        within.cloned().collect()
     }
 
     /// Pages that there was no room for; with any, nothing is known about all.
@@ -96,6 +98,8 @@ pub(super) struct Revocation {
     pub(super) tenant: String,
     pub(super) subject: String,
     pub(super) claims: Vec<String>,
+    /// When it was asked for: no store had it before.
+    pub(super) from: Nanos,
     /// When the stores had it.
     pub(super) at: Nanos,
 }
@@ -154,11 +158,11 @@ impl Oracle {
             // Asked for before it was taken away or just after, either is right; answered before it, only the old one.
             let right = match taken {
                 None => told == now,
-                Some(at) if page.answered_at < at => told == before,
-                Some(at) if page.asked_at < at + self.bound => told == now || told == before,
+                Some((from, _)) if page.answered_at < from => told == before,
+                Some((_, at)) if page.asked_at < at + self.bound => told == now || told == before,
                 Some(_) => told == now,
             };
-            if let Some(at) = taken
+            if let Some((_, at)) = taken
                 && page.asked_at >= at
                 && told == before
                 && now != before
@@ -179,8 +183,8 @@ impl Oracle {
     }
 
     /// When the page's subject lost claims for the last time.
-    fn taken(&self, page: &Page) -> Option<Nanos> {
-        self.of(page).map(|revocation| revocation.at).max()
+    fn taken(&self, page: &Page) -> Option<(Nanos, Nanos)> {
+        self.of(page).map(|revocation| (revocation.from, revocation.at)).max()
     }
 
     fn of(&self, page: &Page) -> impl Iterator<Item = &Revocation> {

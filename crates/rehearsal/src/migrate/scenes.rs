@@ -12,7 +12,7 @@ use tokio::time;
 use wire::emulator::v1::{FeedState, PolicyCopy};
 
 use super::{
-    Failed, Files, Found, MigrationOptions, Offered, STALENESS, STORIES_PER_S, Stage,
+    Failed, Files, Found, MigrationOptions, Offered, STORIES_PER_S, Stage,
     probe::{Prober, since, subject},
     stage::REVOCATION_BOUND,
 };
@@ -28,6 +28,8 @@ const VOLLEY: u32 = 4;
 const CALENDARS_MS: [(i64, &str); 2] = [(10_000, "future_dated"), (-70_000, "expired")];
 /// How long callers are watched after a change, for what must not happen.
 const WATCH: Duration = Duration::from_millis(1_500);
+/// A cut of the stream that is within the bound, with the second that may have passed since its last word.
+const CUT_SHORT: Duration = Duration::from_millis(1_500);
 /// A way back has to be over within this, from the decision to the last page of the phase before.
 const BACK_MAX: Nanos = Nanos::from_secs(3);
 
@@ -39,7 +41,7 @@ pub(super) async fn play(
     workload: &Workload,
     files: &Files,
 ) -> Result<Vec<Scenario>, RehearsalError> {
-    let mut stage = Stage::start(options, plan, "stories", files.clone(), 1).await?;
+    let mut stage = Stage::start(options, plan, "stories", files.clone(), 1, true).await?;
     let callers = [Offered { member: Member::HOME_API, rate: Rate::PerSecond(STORIES_PER_S) }];
     stage.call(workload, options.seed + 100, &callers)?;
     let began = MonotonicClock.now();
@@ -252,15 +254,16 @@ async fn restart(stage: &mut Stage, member: Member) -> Result<(), Failed> {
 
 async fn stream_cut_short(stage: &mut Stage) -> Result<Found, Failed> {
     let mut found = Found::default();
-    stage.until(fresh).await;
+    found.must(stage.until(fresh).await, "the stream was not there to begin with");
     let before = stage.counts().await;
     stage.control.feed(FeedState::Cut).await?;
-    time::sleep(Nanos::from_millis(STALENESS.as_millis() / 2).into()).await;
+    time::sleep(CUT_SHORT).await;
     stage.control.feed(FeedState::Live).await?;
     time::sleep(WATCH).await;
     let after = stage.counts().await;
     let fell = more(&before, &after, "fallback:");
     found.must(fell == 0, format!("{fell} requests fell back"));
+    found.must(more(&before, &after, "summary") > 0, "nobody relied on a summary meanwhile");
     found.must(refused(&before, &after) == 0, format!("{} pages were refused", refused(&before, &after)));
     found.must(stage.until(fresh).await, "the stream did not come back");
     found.saw(format!(
@@ -322,17 +325,24 @@ async fn rollbacks(stage: &mut Stage) -> Result<Found, Failed> {
         stage.reach(phase).await?;
         let at = MonotonicClock.now();
         let back = stage.desk.rollback(Phase::Legacy).await?;
+        let took = since(at);
         found.must(back.verdict() == Verdict::Pass, back.why());
-        time::sleep(WATCH).await;
-        let pages = stage.pages(at, MonotonicClock.now());
-        // The last page of the phase before, by when it was answered.
-        let last = pages.iter().filter(|page| page.on_summary).map(|page| page.answered_at).max();
-        let took = last.map_or(Nanos::ZERO, |last| last.saturating_sub(at));
         slowest = slowest.max(took);
         found.must(took <= BACK_MAX, format!("from {phase} it took {took}"));
-        found.must(!pages.is_empty(), format!("nobody was answered after the way back from {phase}"));
+        // All processes have said that they are back: whoever asks from now on is answered by the call.
+        let confirmed = MonotonicClock.now();
+        time::sleep(WATCH).await;
+        let pages = stage.pages(confirmed, MonotonicClock.now());
+        let asked: Vec<_> = pages.iter().filter(|page| page.asked_at >= confirmed).collect();
+        let on_summary = asked.iter().filter(|page| page.on_summary).count();
+        found.must(!asked.is_empty(), format!("nobody was answered after the way back from {phase}"));
+        found.must(
+            on_summary == 0,
+            format!("{on_summary} pages were on the summary after the way back from {phase}"),
+        );
     }
-    found.saw(format!("from cutover, canary, shadow and expand; the last page of the phase before {slowest} after it was asked for"));
+    found
+        .saw(format!("from cutover, canary, shadow and expand, in force everywhere after {slowest} at most"));
     Ok(found)
 }
 

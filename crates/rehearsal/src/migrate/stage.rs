@@ -9,7 +9,10 @@ use ::rollout::{
 };
 use base::{Clock, Nanos, clock::MonotonicClock, clock::SystemWallClock};
 use load::{LoadError, Plan as LoadPlan, Rate, Stop};
-use model::{migration::Plan, workload::Workload};
+use model::{
+    migration::{Plan, Target},
+    workload::Workload,
+};
 use tokio::time;
 
 use super::{
@@ -32,7 +35,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(50);
 /// Longest run of the callers; they are stopped before.
-const LOAD_MAX: Nanos = Nanos::from_secs(900);
+const LOAD_MAX: Nanos = Nanos::from_secs(4 * 3_600);
 /// How long a revocation may take to reach every page: the feed tells it at once, and this is room for a busy machine.
 pub(super) const REVOCATION_BOUND: Nanos = Nanos::from_secs(2);
 /// Secret of the first key; the rehearsal's keys sign nothing but what its own emulator made up.
@@ -90,6 +93,7 @@ impl Stage {
         name: &str,
         Files { policy, scenario }: Files,
         home_apis: u8,
+        quick: bool,
     ) -> Result<Self, RehearsalError> {
         let state_dir = options.out.join("state").join(name);
         // What an earlier rehearsal decided here has no say in this one.
@@ -128,7 +132,7 @@ impl Stage {
             ledger: path,
             processes: hearing::taking_part(suite.endpoints()),
             plan: plan.clone(),
-            quick: options.quick,
+            quick,
             actor: ledger::operator(),
             command: options.command.clone(),
             wall: Arc::new(SystemWallClock),
@@ -195,8 +199,7 @@ impl Stage {
 
     /// Pages that were answered since `from`, and before `until`.
     pub(super) fn pages(&self, from: Nanos, until: Nanos) -> Vec<Page> {
-        let pages = self.watcher.pages().into_iter();
-        pages.filter(|page| page.answered_at >= from && page.answered_at < until).collect()
+        self.watcher.pages(from, until)
     }
 
     /// Pages that could not be looked at.
@@ -222,10 +225,11 @@ impl Stage {
         subject: &str,
         claims: Vec<String>,
     ) -> Result<Nanos, RehearsalError> {
+        let from = MonotonicClock.now();
         self.control.revoke(tenant, subject, &claims).await.map_err(RehearsalError::Control)?;
         let at = MonotonicClock.now();
         let (tenant, subject) = (tenant.to_owned(), subject.to_owned());
-        self.oracle.revoked(Revocation { tenant, subject, claims, at });
+        self.oracle.revoked(Revocation { tenant, subject, claims, from, at });
         Ok(at)
     }
 
@@ -288,10 +292,18 @@ impl Stage {
             }
         };
         // Out of patience, the decision itself says what is missing.
-        if let Ok(Err(error)) = time::timeout(PATIENCE, wait).await {
+        if let Ok(Err(error)) = time::timeout(self.longest_soak() + PATIENCE, wait).await {
             return Err(error.into());
         }
         Ok(self.desk.advance().await?)
+    }
+
+    /// The longest that the plan has a phase last before it is left.
+    fn longest_soak(&self) -> Duration {
+        let soaks = Target::ALL
+            .into_iter()
+            .map(|target| Duration::from(self.desk.plan.transition(target).extent(self.desk.quick).soak));
+        soaks.max().unwrap_or_default()
     }
 
     /// Goes on, phase by phase, until `phase`.

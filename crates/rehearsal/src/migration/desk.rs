@@ -15,7 +15,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use ::rollout::{
     Phase, SUBJECT, Standing,
-    ledger::{self, Decision, Draft, Entry, Head, Ledger, OWN_SUBJECT},
+    ledger::{self, Decision, Draft, Entry, Head, Ledger, LedgerError, OWN_SUBJECT},
     report::Counts,
 };
 use base::WallClock;
@@ -38,6 +38,8 @@ pub const PROCESSES_MAX: usize = 256;
 const POLL: Duration = Duration::from_millis(50);
 /// How long a process that reads the ledger may be behind before that speaks against a decision.
 const CATCH_UP_MAX: Duration = Duration::from_secs(2);
+/// How long a way back waits for a command that holds the ledger: an advance holds it while it hears everybody.
+const BUSY_MAX: Duration = Duration::from_secs(10);
 /// How long a decision is waited for to arrive.
 const CONFIRM_MAX: Duration = Duration::from_secs(10);
 /// How long a way back waits for what the processes have to say: it is for the record only.
@@ -194,7 +196,7 @@ impl<H: Hearing> Desk<H> {
     /// # Errors
     /// [`DeskError`] when nothing could be decided, or written.
     pub async fn rollback(&self, to: Phase) -> Result<Decided, DeskError> {
-        let (mut ledger, standing) = self.begun()?;
+        let (mut ledger, standing) = self.begun_soon().await?;
         let from = standing.phase;
         if to >= from {
             let text =
@@ -333,6 +335,22 @@ impl<H: Hearing> Desk<H> {
         let ledger = self.open()?;
         let standing = standing(&ledger)?.ok_or_else(|| self.not_begun())?;
         Ok((ledger, standing))
+    }
+
+    /// As [`Desk::begun`], after a while if another command holds the ledger: a way back does not give up at once.
+    async fn begun_soon(&self) -> Result<(Ledger, Standing), DeskError> {
+        let soon = async {
+            loop {
+                match self.begun() {
+                    Err(DeskError::Ledger(LedgerError::Busy(_))) => time::sleep(POLL).await,
+                    other => return other,
+                }
+            }
+        };
+        match time::timeout(BUSY_MAX, soon).await {
+            Ok(begun) => begun,
+            Err(_) => self.begun(),
+        }
     }
 
     fn not_begun(&self) -> DeskError {
