@@ -146,7 +146,7 @@ pub struct RecoveryFold {
 pub struct Mechanism {
     /// Its name.
     pub name: String,
-    /// Whether its effect shows; not applicable for one that is not there yet.
+    /// Whether its effect shows; not applicable for one that is judged elsewhere.
     pub verdict: Verdict,
     /// One sentence.
     pub detail: String,

@@ -190,7 +190,7 @@ fn every_fault_is_reported_at_once_with_its_path() {
 #[test]
 fn what_a_phase_may_say_is_checked() {
     for (piece, replacement, expected) in [
-        ("not_available = \"profile does", "unavailable = \"profile does", "phases[5].full: missing"),
+        ("not_available = \"the migration", "unavailable = \"the migration", "phases[5].full: missing"),
         ("name = \"degradation\"", "name = \"signals\"", "\"signals\" is taken twice"),
         (
             "document = \"repaired\"",
@@ -221,7 +221,7 @@ fn what_a_phase_may_say_is_checked() {
             "phases[7].canary.abort.slowdown: unknown key",
         ),
         (
-            "not_available = \"profile does not emit the signed summary yet\"",
+            "not_available = \"the migration has phases of its own: mercury rehearse migration\"",
             "not_available = \"x\"\n[phases.full.policy.mechanisms.deadline]\nmode = \"on\"",
             "has no canary and no full",
         ),

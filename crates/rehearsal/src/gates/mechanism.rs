@@ -9,6 +9,9 @@ use crate::{
     verdict::Verdict,
 };
 
+/// Where the one mechanism without a measure here is judged.
+const SUMMARY_ELSEWHERE: &str = "judged by a rehearsal of its own: mercury rehearse migration";
+
 /// The figure that a mechanism is there to move.
 struct Measure {
     what: &'static str,
@@ -57,7 +60,7 @@ const fn measure(mechanism: Name) -> Option<Measure> {
             without_min: objective::P99_MS,
             fall_min: 0.10,
         },
-        // Comes with the migration.
+        // The migration has a rehearsal of its own.
         Name::Summary => return None,
     })
 }
@@ -99,12 +102,12 @@ pub(crate) fn judge(
     Mechanism { name: mechanism.as_str().to_owned(), verdict, detail, effect, state: Some(with) }
 }
 
-/// A mechanism that is not there yet.
+/// A mechanism that is not measured alone at peak.
 pub(crate) fn not_available(mechanism: Name) -> Mechanism {
     Mechanism {
         name: mechanism.as_str().to_owned(),
         verdict: Verdict::NotApplicable,
-        detail: "not available yet".to_owned(),
+        detail: SUMMARY_ELSEWHERE.to_owned(),
         ..Mechanism::default()
     }
 }
@@ -142,6 +145,6 @@ mod tests {
             Name::ALL.into_iter().filter(|name| is_available(*name)).map(Name::as_str).collect();
         assert_eq!(available, ["deadline", "cancellation", "admission", "coalescing", "degradation"]);
         let summary = not_available(Name::Summary);
-        assert_eq!((summary.verdict, summary.detail.as_str()), (Verdict::NotApplicable, "not available yet"));
+        assert_eq!((summary.verdict, summary.detail.as_str()), (Verdict::NotApplicable, SUMMARY_ELSEWHERE));
     }
 }
