@@ -386,3 +386,63 @@ async fn a_decision_whose_command_was_killed_before_it_was_acknowledged_counts_f
     }
     suite.finish().await;
 }
+
+/// What home-api is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Version {
+    /// It reads no summary.
+    Old,
+    /// It compares.
+    Shadow,
+    /// It relies on summaries, with the call to fall back to.
+    Cutover,
+    /// It relies on summaries, and the call is gone.
+    Contract,
+}
+
+#[tokio::test]
+async fn every_cell_of_the_table_of_versions_answers_rightly_or_refuses() {
+    for home in [Version::Old, Version::Shadow, Version::Cutover, Version::Contract] {
+        let changes = match home {
+            Version::Old => "[mechanisms.summary]\nmode = \"off\"\n",
+            Version::Shadow => "[mechanisms.summary]\nmode = \"shadow\"\npercent = 100\n",
+            Version::Cutover => "[mechanisms.summary]\nmode = \"on\"\npercent = 100\n",
+            Version::Contract => {
+                "[mechanisms.summary]\nmode = \"on\"\npercent = 100\n[summary]\ncall = false\n"
+            }
+        };
+        for emits in [false, true] {
+            let profile = Options::quick().policy("summary", "emit", &emits.to_string()).policy;
+            let options = Options { profile_policy: Some(profile), ..Options::quick().overlaid(changes) };
+            let mut suite = Suite::start_with(options).await;
+            if home != Version::Old {
+                suite.until_fresh().await;
+            }
+            for there in [true, false] {
+                if !there {
+                    suite.member("entitlement").kill();
+                }
+                let cell = format!("home-api {home:?}, profile emits {emits}, entitlement there {there}");
+                let (status, page) = page(&suite, "user-00042").await;
+                let authority = match home {
+                    Version::Cutover | Version::Contract if emits => Some("summary"),
+                    Version::Contract => None,
+                    _ => there.then_some("call"),
+                };
+                match authority {
+                    Some(authority) => {
+                        assert_eq!(status, StatusCode::OK, "{cell}: {page}");
+                        assert_eq!(page["entitlement"]["authority"], authority, "{cell}: {page}");
+                        assert_eq!(claims(&page), truth(&suite, "user-00042").await, "{cell}");
+                    }
+                    None => {
+                        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{cell}: {page}");
+                        let reason = Reason::DependencyUnavailable.as_str();
+                        assert_eq!(page["error"]["reason"], reason, "{cell}: {page}");
+                    }
+                }
+            }
+            suite.finish_rest().await;
+        }
+    }
+}
