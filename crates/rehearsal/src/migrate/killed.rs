@@ -15,7 +15,7 @@ use crate::{Member, report::Scenario, slo::RehearsalError, verdict::Verdict};
 const ROUNDS: u32 = 12;
 /// Between the moments of two rounds, after the command was started. They span the whole of an advance, from the start of its
 /// process on.
-const STEP: Duration = Duration::from_micros(3_500);
+const STEP: Duration = Duration::from_millis(1);
 /// Within this all processes agree.
 const AGREE_MAX: Duration = Duration::from_secs(5);
 
@@ -64,12 +64,12 @@ async fn rounds(options: &MigrationOptions, stage: &mut Stage) -> Result<Found, 
         let kills_home = round % 2 == 1;
         if kills_home {
             stage.suite.kill(Member::Replica(0));
-            // What the command says of a process that is gone is no part of this story.
-            let _ = command.wait().await;
             let exited = stage.suite.exited().await;
             found.must(exited.member == Member::Replica(0), format!("{} died as well", exited.member));
             stage.suite.restart(Member::Replica(0)).await.map_err(RehearsalError::Launch)?;
             stage.desk.processes = crate::migration::hearing::taking_part(stage.suite.endpoints());
+            // It waits for the process that was killed, which is back; what it says of it is no part of this story.
+            let _ = command.wait().await;
         } else {
             // Killed, as SIGKILL is: it writes nothing more.
             let _ = command.kill().await;
