@@ -92,7 +92,7 @@ fn sample(case: &Case<'_>, target: Target, transition: &Transition, counts: &Cou
         let Some(least) = least else { continue };
         let by_part = by_part(counts, part);
         // A region is what a caller says: one that hardly anybody names does not hold the others up.
-        let whole: u64 = by_part.values().sum();
+        let whole = by_part.values().fold(0, |sum: u64, count| sum.saturating_add(*count));
         let counts_for = |count: u64| name != "region_sample" || count.saturating_mul(STRAY_SHARE) >= whole;
         let few = by_part.iter().filter(|(_, count)| counts_for(**count)).min_by_key(|(_, count)| **count);
         let gate = at_least(name, "requests", few.map(|(_, count)| *count), least);
