@@ -113,8 +113,6 @@ pub(super) struct Parity {
     pub(super) wrong: u64,
     /// The first of them, without whom it was about.
     pub(super) first: String,
-    /// Latest answer with a claim that was taken away before it was asked for, since the revocation.
-    pub(super) latest_revoked: Option<Nanos>,
 }
 
 /// What a key of the policy store's rows is.
@@ -154,22 +152,13 @@ impl Oracle {
             parity.pages += 1;
             let told: BTreeSet<String> = page.claims.iter().cloned().collect();
             let (now, before) = self.right(page).await?;
-            let taken = self.taken(page);
             // Asked for before it was taken away or just after, either is right; answered before it, only the old one.
-            let right = match taken {
+            let right = match self.taken(page) {
                 None => told == now,
                 Some((from, _)) if page.answered_at < from => told == before,
                 Some((_, at)) if page.asked_at < at + self.bound => told == now || told == before,
                 Some(_) => told == now,
             };
-            if let Some((_, at)) = taken
-                && page.asked_at >= at
-                && told == before
-                && now != before
-            {
-                let late = page.answered_at - at;
-                parity.latest_revoked = Some(parity.latest_revoked.map_or(late, |known| known.max(late)));
-            }
             if !right || told.len() != page.claims.len() {
                 parity.wrong += 1;
                 if parity.first.is_empty() {

@@ -184,7 +184,7 @@ pub(crate) fn arguments(
             if let Some(offset_ms) = options.calendar_offsets_ms.get(&member) {
                 flag("--calendar-offset-ms", offset_ms.to_string().into());
             }
-            if let Some(policy) = options.own_policies.get(&member).or(options.policy.as_ref()) {
+            if let Some(policy) = &options.policy {
                 flag("--policy", policy.into());
             }
             if let Some(files) = &options.migration {

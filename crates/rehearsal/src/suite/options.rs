@@ -70,8 +70,6 @@ pub struct SuiteOptions {
     pub fresh_ledger: bool,
     /// Members whose calendar is wrong, by so many milliseconds.
     pub calendar_offsets_ms: BTreeMap<Member, i64>,
-    /// Members that have a policy of their own.
-    pub own_policies: BTreeMap<Member, PathBuf>,
     /// Log filter of the members; `None` leaves it to the environment.
     pub log_filter: Option<String>,
     /// OTLP endpoint of the members; `None` leaves it to the environment.
@@ -95,7 +93,6 @@ impl SuiteOptions {
             on_child_exit: OnChildExit::Keep,
             fresh_ledger: false,
             calendar_offsets_ms: BTreeMap::new(),
-            own_policies: BTreeMap::new(),
             log_filter: None,
             otlp_endpoint: None,
         }
