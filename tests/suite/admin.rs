@@ -36,12 +36,13 @@ async fn the_three_probes_tell_starting_serving_and_gone_apart() {
     assert_eq!(probe("/startupz").await, (200, json!("serving")));
 
     // Not able to serve, for a reason of its own: not ready, and neither dead nor unstarted.
-    readiness.not_serving("the ledger is full");
+    let ledger = readiness.condition("ledger");
+    ledger.fails("full");
     assert_eq!(probe("/readyz").await, (503, json!("not_serving")));
-    assert_eq!(talk::get(admin, "/readyz").await.json()["reason"], "the ledger is full");
+    assert_eq!(talk::get(admin, "/readyz").await.json()["reason"], "ledger: full");
     assert_eq!(probe("/livez").await, (200, json!("live")));
     assert_eq!(probe("/startupz").await.0, 200);
-    readiness.serving();
+    ledger.holds();
     assert_eq!(probe("/readyz").await.0, 200);
     assert_eq!(talk::get(admin, "/healthz").await.status, 404);
 

@@ -11,7 +11,6 @@ use rollout::{
     Phase, Standing,
     ledger::{self, Head},
 };
-use serve::health::State;
 use tokio::time::{self, MissedTickBehavior};
 
 use crate::host::{Host, StartError};
@@ -61,6 +60,7 @@ pub fn follow(host: &Host, path: &Path, follower: Arc<dyn Follower>) -> Result<(
     }
     follower.moved(followed.clone());
     let (readiness, path) = (host.readiness.clone(), path.to_owned());
+    let condition = readiness.condition("migration");
     let task = async move {
         let mut course = Course { followed, bytes: None, failed_looks: 0, fault: None };
         let mut ticks = time::interval(LOOK.into());
@@ -78,11 +78,9 @@ pub fn follow(host: &Host, path: &Path, follower: Arc<dyn Follower>) -> Result<(
             match &fault {
                 Some(why) => {
                     tracing::warn!(%why, "not ready");
-                    readiness.not_serving(why.clone());
+                    condition.fails(why.clone());
                 }
-                // Only what was set here is taken back.
-                None if matches!(readiness.get(), State::NotServing(_)) => readiness.serving(),
-                None => {}
+                None => condition.holds(),
             }
             course.fault = fault;
         }

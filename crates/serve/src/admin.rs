@@ -70,14 +70,16 @@ mod tests {
     async fn the_three_probes_answer_differently() {
         let readiness = Readiness::new();
         let router = router(&readiness, &Registry::new("profile"), Router::new());
-        let full = r#"{"reason":"ledger \"a\" is full","state":"not_serving"}"#;
-        for (state, ready, started, body) in [
-            (State::Starting, 503, 503, r#"{"state":"starting"}"#),
-            (State::Serving, 200, 200, r#"{"state":"serving"}"#),
-            (State::NotServing("ledger \"a\" is full".into()), 503, 200, full),
-            (State::Quiescing, 503, 200, r#"{"state":"quiescing"}"#),
-        ] {
-            readiness.set(state);
+        let ledger = readiness.condition("ledger");
+        let full = r#"{"reason":"ledger: \"a\" is full","state":"not_serving"}"#;
+        let steps: [(&dyn Fn(), u16, u16, &str); 4] = [
+            (&|| {}, 503, 503, r#"{"state":"starting"}"#),
+            (&|| readiness.serving(), 200, 200, r#"{"state":"serving"}"#),
+            (&|| ledger.fails("\"a\" is full"), 503, 200, full),
+            (&|| readiness.quiescing(), 503, 200, r#"{"state":"quiescing"}"#),
+        ];
+        for (step, ready, started, body) in steps {
+            step();
             let live = ask(&router, "/livez").await;
             assert_eq!((live.0.as_u16(), live.2.as_str()), (200, r#"{"state":"live"}"#));
             let answer = ask(&router, "/readyz").await;

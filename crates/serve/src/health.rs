@@ -4,7 +4,11 @@
 //! The generated trait of tonic-health is implemented here, since its own service ends a watch on an unknown service
 //! with NOT_FOUND and would hold the drain with watches that nobody ends.
 
-use std::{borrow::Cow, collections::BTreeSet, pin::Pin, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use futures_core::Stream;
 use futures_util::stream;
@@ -27,8 +31,8 @@ pub enum State {
     Starting,
     /// Ready.
     Serving,
-    /// Set up, and unable to serve for a reason that an operator can read.
-    NotServing(Cow<'static, str>),
+    /// Set up, and unable to serve for reasons that an operator can read, each after the name of its owner.
+    NotServing(String),
     /// Shutting down. Final.
     Quiescing,
 }
@@ -60,8 +64,70 @@ impl State {
 }
 
 /// The readiness of the process. Clones share it.
+///
+/// Whether the process has started and whether it shuts down is one thing; what keeps it from serving meanwhile is another, and
+/// there may be several such things at a time, each with an owner that alone takes it back: see [`Condition`].
 #[derive(Clone, Debug)]
-pub struct Readiness(Arc<watch::Sender<State>>);
+pub struct Readiness(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    told: watch::Sender<State>,
+    book: Mutex<Book>,
+}
+
+#[derive(Debug, Default)]
+struct Book {
+    stage: Stage,
+    /// What keeps the process from serving, by owner.
+    faults: BTreeMap<&'static str, String>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    #[default]
+    Starting,
+    Started,
+    Quiescing,
+}
+
+impl Book {
+    fn state(&self) -> State {
+        match self.stage {
+            Stage::Starting => State::Starting,
+            Stage::Quiescing => State::Quiescing,
+            Stage::Started if self.faults.is_empty() => State::Serving,
+            Stage::Started => {
+                let faults = self.faults.iter().map(|(owner, reason)| format!("{owner}: {reason}"));
+                State::NotServing(faults.collect::<Vec<_>>().join("; "))
+            }
+        }
+    }
+}
+
+/// Something without which the process cannot serve, such as a ledger. Made by [`Readiness::condition`].
+#[derive(Clone, Debug)]
+pub struct Condition {
+    readiness: Readiness,
+    owner: &'static str,
+}
+
+impl Condition {
+    /// Requests are not wanted, for a reason that `/readyz` tells. It is read by operators: no tenant, no secret.
+    pub fn fails(&self, reason: impl Into<String>) {
+        let reason = reason.into();
+        self.readiness.change(|book| {
+            book.faults.insert(self.owner, reason);
+        });
+    }
+
+    /// It is met again. Conditions of other owners stay as they are.
+    pub fn holds(&self) {
+        self.readiness.change(|book| {
+            book.faults.remove(self.owner);
+        });
+    }
+}
 
 impl Default for Readiness {
     fn default() -> Self {
@@ -72,47 +138,46 @@ impl Default for Readiness {
 impl Readiness {
     /// A process that is starting.
     pub fn new() -> Self {
-        Self(Arc::new(watch::Sender::new(State::Starting)))
+        Self(Arc::new(Shared { told: watch::Sender::new(State::Starting), book: Mutex::default() }))
     }
 
-    /// Requests are wanted.
+    /// The process is set up. It serves from now on, as long as every condition holds.
     pub fn serving(&self) {
-        self.set(State::Serving);
-    }
-
-    /// Requests are not wanted, for a reason that `/readyz` tells. It is read by operators: no tenant, no secret.
-    pub fn not_serving(&self, reason: impl Into<Cow<'static, str>>) {
-        self.set(State::NotServing(reason.into()));
+        self.change(|book| book.stage = book.stage.max(Stage::Started));
     }
 
     /// The process shuts down. There is no way back from here.
     pub fn quiescing(&self) {
-        self.set(State::Quiescing);
+        self.change(|book| book.stage = Stage::Quiescing);
     }
 
-    /// Moves to `state`, and tells every watcher if that is news. False, and nothing happens, once the process is
-    /// quiescing and `state` is another.
-    pub fn set(&self, state: State) -> bool {
-        let mut accepted = true;
-        self.0.send_if_modified(|current| {
-            accepted = *current != State::Quiescing || state == State::Quiescing;
-            let changes = accepted && *current != state;
-            if changes {
-                *current = state;
+    /// A condition of serving, which holds until its owner says otherwise. Owners of one name share it.
+    pub fn condition(&self, owner: &'static str) -> Condition {
+        Condition { readiness: self.clone(), owner }
+    }
+
+    /// Every watcher is told if the change is news. Told under the lock, so that no watcher ends with an older state.
+    fn change(&self, change: impl FnOnce(&mut Book)) {
+        let mut book = self.0.book.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut book);
+        let state = book.state();
+        self.0.told.send_if_modified(|told| {
+            let news = *told != state;
+            if news {
+                *told = state;
             }
-            changes
+            news
         });
-        accepted
     }
 
     /// The state now.
     pub fn get(&self) -> State {
-        self.0.borrow().clone()
+        self.0.told.borrow().clone()
     }
 
     /// A receiver that has seen nothing yet. It holds the latest state only, so a slow watcher costs no memory.
     pub fn subscribe(&self) -> watch::Receiver<State> {
-        let mut receiver = self.0.subscribe();
+        let mut receiver = self.0.told.subscribe();
         receiver.mark_changed();
         receiver
     }
@@ -120,7 +185,7 @@ impl Readiness {
     /// Returns once the process is quiescing. What must not hold the drain ends then.
     pub async fn quiesced(&self) {
         // An error would mean that no sender is left, and `self` is one.
-        let _ = self.0.subscribe().wait_for(|state| *state == State::Quiescing).await;
+        let _ = self.0.told.subscribe().wait_for(|state| *state == State::Quiescing).await;
     }
 }
 
@@ -234,13 +299,15 @@ mod tests {
     #[tokio::test]
     async fn check_answers_for_the_process_and_for_exact_names() {
         let readiness = Readiness::new();
-        for (state, expected) in [
-            (State::Starting, ServingStatus::NotServing),
-            (State::Serving, ServingStatus::Serving),
-            (State::NotServing("ledger is full".into()), ServingStatus::NotServing),
-            (State::Quiescing, ServingStatus::NotServing),
-        ] {
-            readiness.set(state);
+        let ledger = readiness.condition("ledger");
+        let steps: [(&dyn Fn(), ServingStatus); 4] = [
+            (&|| {}, ServingStatus::NotServing),
+            (&|| readiness.serving(), ServingStatus::Serving),
+            (&|| ledger.fails("full"), ServingStatus::NotServing),
+            (&|| readiness.quiescing(), ServingStatus::NotServing),
+        ];
+        for (step, expected) in steps {
+            step();
             for name in ["", PROFILE, SERVICE_NAME] {
                 let answer = client(&readiness).check(asking(name)).await.expect("known").into_inner();
                 assert_eq!(answer.status(), expected, "{name:?} while {:?}", readiness.get());
@@ -257,13 +324,13 @@ mod tests {
         let readiness = Readiness::new();
         let mut watch = watching(&readiness, PROFILE).await;
         assert_eq!(status(&mut watch).await, ServingStatus::NotServing);
-        readiness.set(State::Serving);
+        readiness.serving();
         assert_eq!(status(&mut watch).await, ServingStatus::Serving);
-        readiness.set(State::NotServing("stale".into()));
+        readiness.condition("ledger").fails("stale");
         assert_eq!(status(&mut watch).await, ServingStatus::NotServing);
-        readiness.set(State::NotServing("still stale".into()));
+        readiness.condition("ledger").fails("still stale");
         assert!(watch.next().now_or_never().is_none(), "an unchanged status is not told again");
-        readiness.set(State::Quiescing);
+        readiness.quiescing();
         assert_eq!(status(&mut watch).await, ServingStatus::NotServing);
         assert_eq!(watch.message().await.expect("ends with OK"), None);
     }
@@ -273,9 +340,9 @@ mod tests {
         let readiness = Readiness::new();
         let mut watch = watching(&readiness, "unknown.Service").await;
         assert_eq!(status(&mut watch).await, ServingStatus::ServiceUnknown);
-        readiness.set(State::Serving);
+        readiness.serving();
         assert!(watch.next().now_or_never().is_none());
-        readiness.set(State::Quiescing);
+        readiness.quiescing();
         assert_eq!(status(&mut watch).await, ServingStatus::NotServing);
         assert_eq!(watch.message().await.expect("ends with OK"), None);
     }
@@ -283,7 +350,7 @@ mod tests {
     #[tokio::test]
     async fn a_watch_that_begins_after_quiesce_is_told_once() {
         let readiness = Readiness::new();
-        readiness.set(State::Quiescing);
+        readiness.quiescing();
         readiness.quiesced().await;
         let mut watch = watching(&readiness, "").await;
         assert_eq!(status(&mut watch).await, ServingStatus::NotServing);
@@ -293,9 +360,26 @@ mod tests {
     #[test]
     fn quiescing_is_final() {
         let readiness = Readiness::new();
-        assert!(readiness.set(State::Serving));
-        assert!(readiness.set(State::Quiescing));
-        assert!(!readiness.set(State::Serving));
+        readiness.serving();
+        readiness.quiescing();
+        readiness.serving();
+        readiness.condition("ledger").fails("full");
         assert_eq!(readiness.get(), State::Quiescing);
+    }
+
+    #[test]
+    fn every_owner_takes_back_its_own_condition_alone() {
+        let readiness = Readiness::new();
+        let (ledger, migration) = (readiness.condition("ledger"), readiness.condition("migration"));
+        ledger.fails("full");
+        assert_eq!(readiness.get(), State::Starting, "not set up comes first");
+        readiness.serving();
+        migration.fails("lost");
+        assert_eq!(readiness.get(), State::NotServing("ledger: full; migration: lost".into()));
+        ledger.holds();
+        assert_eq!(readiness.get(), State::NotServing("migration: lost".into()));
+        migration.holds();
+        migration.holds();
+        assert_eq!(readiness.get(), State::Serving);
     }
 }

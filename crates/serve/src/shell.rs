@@ -11,7 +11,7 @@ use tokio::{
 use crate::{
     connection,
     exchange::Port,
-    health::{Readiness, State},
+    health::Readiness,
     lifecycle::{Lifecycle, Stage},
     listener::Listener,
     supervisor::{Supervisor, TaskCounts},
@@ -120,11 +120,11 @@ impl Shell {
         drain: Nanos,
     ) -> DrainReport {
         self.lifecycle.advance(Stage::Serving);
-        self.readiness.set(State::Serving);
+        self.readiness.serving();
         stop.await;
 
         let began = self.clock.now();
-        self.readiness.set(State::Quiescing);
+        self.readiness.quiescing();
         self.lifecycle.advance(Stage::Quiescing);
         self.lifecycle.advance(Stage::Draining);
         let escalated = tokio::select! {

@@ -7,7 +7,6 @@ use prost_types::{
 };
 
 use super::*;
-use crate::health::State;
 
 const PROFILE: &str = "mercury.profile.v1.ProfileService";
 const PROFILE_FILE: &str = "mercury/profile/v1/profile.proto";
@@ -202,7 +201,7 @@ macro_rules! conversation {
                 other => panic!("{other:?}"),
             }
             assert!(answers.next().now_or_never().is_none(), "open while nobody asks");
-            readiness.set(State::Quiescing);
+            readiness.quiescing();
             assert!(answers.next().await.is_none(), "ends with OK at quiesce");
         }
     };
