@@ -47,7 +47,7 @@ pub fn build_over(host: &Host, ledger: impl Ledger) -> Result<Routes, StartError
     host.registry.with(|registry| metrics.register(registry));
     let clock = Arc::clone(&host.world.clock);
     let (recorder, writer) = recorder::group_commit(ledger, bounds, Arc::clone(&clock), metrics);
-    host.world.tasks.spawn("exposure-writer", Box::pin(writer.run()));
+    host.world.tasks.spawn("exposure-writer", Box::pin(writer.inject(host.world.points.clone()).run()));
     let reserve = host.policy.service(ServiceName::Experiment).reserve;
     let service = service::Service::new(catalog, recorder, clock, reserve);
     Ok(Routes::new().grpc(ExperimentServiceServer::new(service)))

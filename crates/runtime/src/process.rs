@@ -7,7 +7,7 @@ use crate::{
     host::{Host, StartError},
     limits,
 };
-use base::{Nanos, World};
+use base::{Nanos, World, inject::Points};
 use serve::{
     Limits, Routes, admin,
     exchange::Port,
@@ -42,10 +42,14 @@ impl Process {
         let world = world(Arc::new(supervisor.clone()));
         let registry = Registry::new(name);
         registry.watch_tasks(&supervisor);
+        registry.watch_points(&world.points);
         let readiness = Readiness::new();
-        let shell = Shell::new(Lifecycle::new(), supervisor, readiness.clone(), Arc::clone(&world.clock));
-        let admin =
-            Shell::new(Lifecycle::new(), Supervisor::new(), readiness.clone(), Arc::clone(&world.clock));
+        let shell = |supervisor| {
+            let (lifecycle, clock) = (Lifecycle::new(Arc::clone(&world.clock)), Arc::clone(&world.clock));
+            Shell::new(lifecycle, supervisor, readiness.clone(), clock)
+        };
+        let (shell, admin) = (shell(supervisor).inject(world.points.clone()), shell(Supervisor::new()));
+        registry.watch_lifecycle(&shell.lifecycle);
         Self { world, registry, readiness, tracer: Tracer::off(), shell, admin }
     }
 
@@ -79,6 +83,7 @@ impl Process {
             lifecycle: self.shell.lifecycle.clone(),
             metrics: ServerMetrics::new(&self.registry, server),
             tracer: self.tracer.clone(),
+            points: self.world.points.clone(),
         };
         self.shell.open(listener, port);
         Ok(())
@@ -103,8 +108,9 @@ impl Process {
         )
     }
 
-    /// Opens the admin port, with `extra` beside `/livez`, `/readyz` and `/metrics`.
+    /// Opens the admin port, with `extra` beside `/livez`, `/readyz`, `/metrics` and `/lifecycle`.
     pub fn open_admin<L: Listener>(&mut self, listener: L, extra: axum::Router) {
+        let extra = extra.merge(admin::lifecycle(&self.shell.lifecycle, &self.shell.supervisor));
         let port = Port {
             routes: Routes::new().http(admin::router(&self.readiness, &self.registry, extra)),
             limits: Limits::default(),
@@ -114,6 +120,7 @@ impl Process {
             metrics: ServerMetrics::new(&self.registry, "admin"),
             // Scrapes and probes are no requests of a customer; they leave no spans.
             tracer: Tracer::off(),
+            points: Points::default(),
         };
         self.admin.open(listener, port);
     }
