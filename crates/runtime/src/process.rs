@@ -6,10 +6,12 @@ use crate::{
     authenticate,
     host::{Host, StartError},
     limits,
+    policy::Policies,
 };
 use base::{Nanos, World};
+use model::policy::Policy;
 use serve::{
-    Limits, Routes, admin,
+    InForce, Limits, Routes, admin,
     exchange::Port,
     health::{self, Readiness},
     lifecycle::{Lifecycle, Stage},
@@ -30,6 +32,7 @@ pub struct Process {
     /// What health and readiness answer.
     pub readiness: Readiness,
     tracer: Tracer,
+    policies: Option<Policies>,
     shell: Shell,
     /// Outlives the drain, so that readiness and metrics can be read until the end.
     admin: Shell,
@@ -46,7 +49,7 @@ impl Process {
         let shell = Shell::new(Lifecycle::new(), supervisor, readiness.clone(), Arc::clone(&world.clock));
         let admin =
             Shell::new(Lifecycle::new(), Supervisor::new(), readiness.clone(), Arc::clone(&world.clock));
-        Self { world, registry, readiness, tracer: Tracer::off(), shell, admin }
+        Self { world, registry, readiness, tracer: Tracer::off(), policies: None, shell, admin }
     }
 
     /// Records the spans of ports that are opened from now on.
@@ -63,7 +66,7 @@ impl Process {
         server: &'static str,
         listener: L,
         routes: Routes,
-        limits: Limits,
+        limits: impl Into<InForce>,
     ) -> Result<(), StartError> {
         let served = routes.names();
         let index = reflection::Index::of(served.iter().copied())
@@ -73,7 +76,7 @@ impl Process {
         let routes = routes.grpc_long_lived(health).grpc_long_lived(v1).grpc_long_lived(v1alpha);
         let port = Port {
             routes,
-            limits,
+            limits: limits.into(),
             clock: Arc::clone(&self.world.clock),
             ids: Arc::clone(&self.world.ids),
             lifecycle: self.shell.lifecycle.clone(),
@@ -84,7 +87,9 @@ impl Process {
         Ok(())
     }
 
-    /// Opens the main port of a service: bounds by its policy, and every call behind the authenticator.
+    /// Opens the main port of a service: bounds by its policy, also when that changes, and every call behind the
+    /// authenticator. To be called after everything else that goes by the policy was made: the port follows last, so that
+    /// what a request meets goes by the request's own policy or a later one.
     ///
     /// # Errors
     /// As [`Process::open`].
@@ -95,19 +100,19 @@ impl Process {
         routes: Routes,
     ) -> Result<(), StartError> {
         let gate = authenticate::gate(Arc::clone(&host.authenticator), Arc::clone(&host.world.ids));
-        self.open(
-            host.service.as_str(),
-            listener,
-            routes.gate(&gate),
-            limits::limits(&host.policy, host.service),
-        )
+        let service = host.service;
+        let in_force = InForce::from(limits::limits(&host.policies.current(), service));
+        let follows = in_force.clone();
+        host.policies.add(move |next: &Arc<Policy>| follows.replace(limits::limits(next, service)));
+        self.policies = Some(host.policies.clone());
+        self.open(service.as_str(), listener, routes.gate(&gate), in_force)
     }
 
     /// Opens the admin port, with `extra` beside `/livez`, `/readyz` and `/metrics`.
     pub fn open_admin<L: Listener>(&mut self, listener: L, extra: axum::Router) {
         let port = Port {
             routes: Routes::new().http(admin::router(&self.readiness, &self.registry, extra)),
-            limits: Limits::default(),
+            limits: Limits::default().into(),
             clock: Arc::clone(&self.world.clock),
             ids: Arc::clone(&self.world.ids),
             lifecycle: self.admin.lifecycle.clone(),
@@ -118,14 +123,21 @@ impl Process {
         self.admin.open(listener, port);
     }
 
-    /// Declares readiness, serves until `stop`, and drains within `drain`; `hasten` ends the drain at once.
+    /// Declares readiness, serves until `stop`, and drains within `drain`, which is asked for when `stop` has come; `hasten`
+    /// ends the drain at once. From `stop` on no policy is taken over.
     pub async fn run(
         self,
         stop: impl Future<Output = ()>,
         hasten: impl Future<Output = ()>,
-        drain: Nanos,
+        drain: impl FnOnce() -> Nanos,
     ) -> DrainReport {
-        let Self { shell, admin, .. } = self;
+        let Self { shell, admin, policies, .. } = self;
+        let stop = async {
+            stop.await;
+            if let Some(policies) = policies {
+                policies.close();
+            }
+        };
         let report = shell.run(stop, hasten, drain).await;
         admin.lifecycle.advance(Stage::Terminating); // Closes the listener,
         admin.lifecycle.cut(); // and what it had accepted.

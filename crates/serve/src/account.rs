@@ -11,7 +11,7 @@ use tonic::Status;
 
 use crate::{
     exchange::Port,
-    lifecycle::OpenExchange,
+    lifecycle::Open,
     metrics::Outcome,
     render::{PHASE_HEADER, REASON_HEADER},
     telemetry::SpanHandle,
@@ -35,7 +35,7 @@ pub(crate) struct Account {
     works: bool,
     /// The response has ended: it was handed over in full, or has failed by itself.
     ended: bool,
-    _open: OpenExchange,
+    _open: Open,
 }
 
 impl Account {

@@ -21,6 +21,7 @@ use tokio::{
 };
 
 use crate::{
+    Limits,
     exchange::{Accounted, Exchange, Port, Term},
     io::Guarded,
     metrics::LATE_AFTER,
@@ -43,12 +44,13 @@ where
 {
     port.metrics.connection_opened();
     let _closed = Closed(Arc::clone(&port));
+    let limits = Arc::clone(&port.limits.load());
     let quiesce = port.lifecycle.quiesce_token().clone();
     let mut io = io;
     let told = tokio::select! {
         biased; // A socket that has sent nothing yet never holds the drain.
         () = quiesce.cancelled() => return,
-        told = tell_protocol(&mut io, port.limits.first_byte_timeout.into()) => told,
+        told = tell_protocol(&mut io, limits.first_byte_timeout.into()) => told,
     };
     let (http2, peeked) = match told {
         Ok(told) => told,
@@ -57,9 +59,9 @@ where
             return;
         }
     };
-    let io = TokioIo::new(Guarded::new(io, peeked, port.limits.write_stall_timeout.into()));
+    let io = TokioIo::new(Guarded::new(io, peeked, limits.write_stall_timeout.into()));
     let current = Current::default();
-    let service = Exchanges { port: Arc::clone(&port), current: current.clone() };
+    let service = Exchanges { port: Arc::clone(&port), limits, current: current.clone() };
     let result =
         if http2 { serve_http2(io, service, supervisor).await } else { serve_http1(io, service).await };
     if let Err(error) = result {
@@ -103,7 +105,7 @@ where
     I: hyper::rt::Read + hyper::rt::Write + Send + Unpin + 'static,
 {
     let port = Arc::clone(&service.port);
-    let limits = &port.limits;
+    let limits = Arc::clone(&service.limits);
     let executor = StreamExecutor { supervisor, port: Arc::clone(&port), current: service.current.clone() };
     let mut builder = conn::http2::Builder::new(executor);
     builder
@@ -141,10 +143,10 @@ where
 {
     let port = Arc::clone(&service.port);
     let buffer_bytes =
-        (port.limits.header_bytes_max.saturating_mul(HEADER_SLACK) as usize).max(HTTP1_BUFFER_BYTES_MIN);
+        (service.limits.header_bytes_max.saturating_mul(HEADER_SLACK) as usize).max(HTTP1_BUFFER_BYTES_MIN);
     let connection = conn::http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(Duration::from(port.limits.keep_alive_interval))
+        .header_read_timeout(Duration::from(service.limits.keep_alive_interval))
         .max_buf_size(buffer_bytes)
         .serve_connection(io, service);
     tokio::pin!(connection);
@@ -182,6 +184,8 @@ impl Current {
 /// The service of one connection.
 struct Exchanges {
     port: Arc<Port>,
+    /// Those that the connection was accepted under.
+    limits: Arc<Limits>,
     current: Current,
 }
 

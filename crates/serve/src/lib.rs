@@ -24,6 +24,6 @@ pub mod telemetry;
 mod work;
 
 pub use exchange::Arrival;
-pub use limits::Limits;
+pub use limits::{InForce, Limits, Snapshot};
 pub use routes::Routes;
 pub use work::{Progress, Work};

@@ -1,4 +1,4 @@
-//! Lifecycle: the named phases of a process, and the count of exchanges that a drain waits for.
+//! Lifecycle: the named phases of a process, and the counts of what a drain waits for.
 
 use std::sync::{
     Arc,
@@ -45,20 +45,59 @@ pub struct Lifecycle {
     stage: watch::Sender<Stage>,
     quiesce: CancellationToken,
     kill: CancellationToken,
-    exchanges: Arc<Exchanges>,
+    exchanges: OpenCount,
 }
 
+/// How many of something are open. Clones share the count.
+#[derive(Clone, Debug, Default)]
+pub struct OpenCount(Arc<Counted>);
+
 #[derive(Debug, Default)]
-struct Exchanges {
+struct Counted {
     open: AtomicUsize,
     none_left: Notify,
 }
 
-/// One exchange that the drain waits for; ends when dropped.
+/// One of them; it ends when this is dropped.
 #[derive(Debug)]
-pub struct OpenExchange(Arc<Exchanges>);
+pub struct Open(Arc<Counted>);
 
-impl Drop for OpenExchange {
+impl OpenCount {
+    /// One more.
+    pub fn enter(&self) -> Open {
+        self.0.open.fetch_add(1, Ordering::AcqRel);
+        Open(Arc::clone(&self.0))
+    }
+
+    /// One more, unless `max` are open. Those beyond a bound that was lowered stay until they end.
+    pub fn enter_below(&self, max: usize) -> Option<Open> {
+        let open = &self.0.open;
+        let entered =
+            open.fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| (now < max).then_some(now + 1));
+        entered.is_ok().then(|| Open(Arc::clone(&self.0)))
+    }
+
+    /// How many are open.
+    pub fn now(&self) -> usize {
+        self.0.open.load(Ordering::Acquire)
+    }
+
+    /// Ends when none is open.
+    pub async fn none(&self) {
+        loop {
+            let none_left = self.0.none_left.notified();
+            tokio::pin!(none_left);
+            // Registered before the count is read, so that the last one cannot end unseen in between.
+            none_left.as_mut().enable();
+            if self.now() == 0 {
+                return;
+            }
+            none_left.await;
+        }
+    }
+}
+
+impl Drop for Open {
     fn drop(&mut self) {
         if self.0.open.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.0.none_left.notify_waiters();
@@ -79,7 +118,7 @@ impl Lifecycle {
             stage: watch::Sender::new(Stage::Starting),
             quiesce: CancellationToken::new(),
             kill: CancellationToken::new(),
-            exchanges: Arc::default(),
+            exchanges: OpenCount::default(),
         }
     }
 
@@ -129,28 +168,18 @@ impl Lifecycle {
     }
 
     /// Counts an exchange in.
-    pub fn open(&self) -> OpenExchange {
-        self.exchanges.open.fetch_add(1, Ordering::AcqRel);
-        OpenExchange(Arc::clone(&self.exchanges))
+    pub fn open(&self) -> Open {
+        self.exchanges.enter()
     }
 
     /// Exchanges that have not ended.
     pub fn open_count(&self) -> usize {
-        self.exchanges.open.load(Ordering::Acquire)
+        self.exchanges.now()
     }
 
     /// Ends when no exchange is open.
     pub async fn no_exchange(&self) {
-        loop {
-            let none_left = self.exchanges.none_left.notified();
-            tokio::pin!(none_left);
-            // Registered before the count is read, so that the last exchange cannot end unseen in between.
-            none_left.as_mut().enable();
-            if self.open_count() == 0 {
-                return;
-            }
-            none_left.await;
-        }
+        self.exchanges.none().await;
     }
 }
 
@@ -168,6 +197,20 @@ mod tests {
         assert!(!drained.poll_once().await);
         drop(second);
         assert!(drained.poll_once().await);
+    }
+
+    #[test]
+    fn a_bound_that_is_lowered_takes_nothing_back_and_lets_nobody_in() {
+        let connections = OpenCount::default();
+        let (first, second) = (connections.enter_below(2), connections.enter_below(2));
+        assert!(first.is_some() && second.is_some());
+        assert!(connections.enter_below(2).is_none());
+        assert!(connections.enter_below(1).is_none());
+        drop(first);
+        assert!(connections.enter_below(1).is_none(), "one is as many as there may be");
+        drop(second);
+        assert!(connections.enter_below(1).is_some());
+        assert_eq!(connections.now(), 0);
     }
 
     #[test]

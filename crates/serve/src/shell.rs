@@ -3,16 +3,13 @@
 use std::{future::Future, io, sync::Arc, time::Duration};
 
 use base::{Clock, Nanos};
-use tokio::{
-    signal::unix::{Signal, SignalKind, signal},
-    sync::Semaphore,
-};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::{
     connection,
     exchange::Port,
     health::Readiness,
-    lifecycle::{Lifecycle, Stage},
+    lifecycle::{Lifecycle, OpenCount, Stage},
     listener::Listener,
     supervisor::{Supervisor, TaskCounts},
 };
@@ -80,7 +77,7 @@ pub struct Shell {
     /// What health and readiness answer.
     pub readiness: Readiness,
     clock: Arc<dyn Clock>,
-    connections: Vec<(Arc<Semaphore>, u32)>,
+    connections: Vec<OpenCount>,
 }
 
 impl Shell {
@@ -96,12 +93,11 @@ impl Shell {
 
     /// Accepts on a port until quiescing begins. A connection holds a permit from before its task exists.
     pub fn open<L: Listener>(&mut self, listener: L, port: Port) {
-        let connections_max = port.limits.connections_max;
-        let permits = Arc::new(Semaphore::new(connections_max as usize));
-        self.connections.push((Arc::clone(&permits), connections_max));
+        let connections = OpenCount::default();
+        self.connections.push(connections.clone());
         let stop = self.lifecycle.quiesce_token().clone();
         let supervisor = self.supervisor.clone();
-        let accepting = accept(listener, Arc::new(port), supervisor, permits);
+        let accepting = accept(listener, Arc::new(port), supervisor, connections);
         self.supervisor.start(async move {
             tokio::select! {
                 biased; // No connection is accepted after readiness fell.
@@ -111,19 +107,19 @@ impl Shell {
         });
     }
 
-    /// Declares the process ready, waits for `stop`, and drains within `drain`. `hasten` ends the drain at once; the
+    /// Declares the process ready, waits for `stop`, and drains within `drain`, asked for then. `hasten` ends the drain at once; the
     /// ports, and with them their services, are gone when this returns.
     pub async fn run(
         self,
         stop: impl Future<Output = ()>,
         hasten: impl Future<Output = ()>,
-        drain: Nanos,
+        drain: impl FnOnce() -> Nanos,
     ) -> DrainReport {
         self.lifecycle.advance(Stage::Serving);
         self.readiness.serving();
         stop.await;
 
-        let began = self.clock.now();
+        let (began, drain) = (self.clock.now(), drain());
         self.readiness.quiescing();
         self.lifecycle.advance(Stage::Quiescing);
         self.lifecycle.advance(Stage::Draining);
@@ -149,11 +145,10 @@ impl Shell {
         DrainReport { cut_exchanges, aborted_tasks, took, escalated, tasks: self.supervisor.counts() }
     }
 
-    /// Ends when every connection has given its permit back.
+    /// Ends when no connection is left; the listeners are closed by then.
     async fn no_connection(&self) {
-        for (permits, connections_max) in &self.connections {
-            // Never closed, and the number is its own maximum: it waits and cannot fail.
-            let _all = permits.acquire_many(*connections_max).await;
+        for connections in &self.connections {
+            connections.none().await;
         }
     }
 }
@@ -162,7 +157,7 @@ async fn accept<L: Listener>(
     mut listener: L,
     port: Arc<Port>,
     supervisor: Supervisor,
-    permits: Arc<Semaphore>,
+    connections: OpenCount,
 ) {
     loop {
         let io = match listener.accept().await {
@@ -174,7 +169,8 @@ async fn accept<L: Listener>(
             }
         };
         // Beyond the bound a connection is closed at once: left in the kernel's queue it would wait unseen.
-        let Ok(permit) = Arc::clone(&permits).try_acquire_owned() else {
+        let connections_max = port.limits.load().connections_max as usize;
+        let Some(permit) = connections.enter_below(connections_max) else {
             port.metrics.connection_refused();
             continue;
         };
