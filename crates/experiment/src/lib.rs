@@ -11,7 +11,6 @@ mod service;
 
 use std::{path::Path, sync::Arc};
 
-use model::policy::ServiceName;
 use runtime::{Host, StartError};
 use serve::Routes;
 use wire::experiment::v1::experiment_service_server::ExperimentServiceServer;
@@ -27,7 +26,7 @@ use crate::{
 /// # Errors
 /// When the file cannot be used as a ledger, naming it, or when the host does not say where the catalogue is.
 pub async fn build(host: &Host, ledger_path: &Path) -> Result<Routes, StartError> {
-    let busy_timeout = host.policy.exposure.busy_timeout;
+    let busy_timeout = host.policies.current().exposure.busy_timeout;
     let ledger = SqliteLedger::open(ledger_path, busy_timeout, Arc::clone(&host.world.wall)).await;
     build_over(host, ledger.map_err(|error| StartError::Failed(error.to_string()))?)
 }
@@ -39,16 +38,14 @@ pub async fn build(host: &Host, ledger_path: &Path) -> Result<Routes, StartError
 /// When the host does not say where the catalogue is.
 pub fn build_over(host: &Host, ledger: impl Ledger) -> Result<Routes, StartError> {
     let catalog = host.upstream()?;
-    let bounds = Bounds {
-        queue_rows_max: host.policy.exposure.queue_max as usize,
-        batch_rows_max: host.policy.exposure.batch_max as usize,
-    };
+    let exposure = host.policies.current().exposure;
+    let bounds =
+        Bounds { queue_rows_max: exposure.queue_max as usize, batch_rows_max: exposure.batch_max as usize };
     let metrics = Arc::new(Metrics::new());
     host.registry.with(|registry| metrics.register(registry));
     let clock = Arc::clone(&host.world.clock);
     let (recorder, writer) = recorder::group_commit(ledger, bounds, Arc::clone(&clock), metrics);
     host.world.tasks.spawn("exposure-writer", Box::pin(writer.inject(host.world.points.clone()).run()));
-    let reserve = host.policy.service(ServiceName::Experiment).reserve;
-    let service = service::Service::new(catalog, recorder, clock, reserve);
+    let service = service::Service::new(catalog, recorder, clock);
     Ok(Routes::new().grpc(ExperimentServiceServer::new(service)))
 }

@@ -8,6 +8,7 @@ pub mod host;
 pub mod limits;
 pub mod link_metrics;
 mod names;
+pub mod policy;
 pub mod process;
 pub mod watched;
 
@@ -17,4 +18,5 @@ pub use call::{
 };
 pub use follow::{Followed, Follower, follow};
 pub use host::{Host, StartError};
+pub use policy::{Policies, policy};
 pub use watched::watch_file;

@@ -1,9 +1,12 @@
 //! Limits: from the policy a user edits to the bounds that the shell enforces.
 
-use model::policy::{Policy, ServiceName};
+use std::sync::Arc;
 
-/// The bounds of a service's main port.
-pub fn limits(policy: &Policy, service: ServiceName) -> serve::Limits {
+use model::policy::{Policy, ServiceName};
+use serve::Snapshot;
+
+/// The bounds of a service's main port, and with them the policy that they come from.
+pub fn limits(policy: &Arc<Policy>, service: ServiceName) -> serve::Limits {
     let (limits, times) = (&policy.limits, policy.service(service));
     serve::Limits {
         connections_max: limits.connections_max,
@@ -20,6 +23,7 @@ pub fn limits(policy: &Policy, service: ServiceName) -> serve::Limits {
         default_timeout: times.default_timeout,
         timeout_max: times.timeout_max,
         drain: policy.drain,
+        snapshot: Snapshot::of(Arc::clone(policy)),
         ..serve::Limits::default()
     }
 }

@@ -6,10 +6,12 @@ use crate::{
     authenticate,
     host::{Host, StartError},
     limits,
+    policy::Policies,
 };
 use base::{Nanos, World, inject::Points};
+use model::policy::Policy;
 use serve::{
-    Limits, Routes, admin,
+    InForce, Limits, Routes, admin,
     exchange::Port,
     health::{self, Readiness},
     lifecycle::{Lifecycle, Stage},
@@ -30,6 +32,7 @@ pub struct Process {
     /// What health and readiness answer.
     pub readiness: Readiness,
     tracer: Tracer,
+    policies: Option<Policies>,
     shell: Shell,
     /// Outlives the drain, so that readiness and metrics can be read until the end.
     admin: Shell,
@@ -50,7 +53,7 @@ impl Process {
         };
         let (shell, admin) = (shell(supervisor).inject(world.points.clone()), shell(Supervisor::new()));
         registry.watch_lifecycle(&shell.lifecycle);
-        Self { world, registry, readiness, tracer: Tracer::off(), shell, admin }
+        Self { world, registry, readiness, tracer: Tracer::off(), policies: None, shell, admin }
     }
 
     /// Records the spans of ports that are opened from now on.
@@ -67,7 +70,7 @@ impl Process {
         server: &'static str,
         listener: L,
         routes: Routes,
-        limits: Limits,
+        limits: impl Into<InForce>,
     ) -> Result<(), StartError> {
         let served = routes.names();
         let index = reflection::Index::of(served.iter().copied())
@@ -77,7 +80,7 @@ impl Process {
         let routes = routes.grpc_long_lived(health).grpc_long_lived(v1).grpc_long_lived(v1alpha);
         let port = Port {
             routes,
-            limits,
+            limits: limits.into(),
             clock: Arc::clone(&self.world.clock),
             ids: Arc::clone(&self.world.ids),
             lifecycle: self.shell.lifecycle.clone(),
@@ -89,7 +92,9 @@ impl Process {
         Ok(())
     }
 
-    /// Opens the main port of a service: bounds by its policy, and every call behind the authenticator.
+    /// Opens the main port of a service: bounds by its policy, also when that changes, and every call behind the
+    /// authenticator. To be called after everything else that goes by the policy was made: the port follows last, so that
+    /// what a request meets goes by the request's own policy or a later one.
     ///
     /// # Errors
     /// As [`Process::open`].
@@ -100,12 +105,12 @@ impl Process {
         routes: Routes,
     ) -> Result<(), StartError> {
         let gate = authenticate::gate(Arc::clone(&host.authenticator), Arc::clone(&host.world.ids));
-        self.open(
-            host.service.as_str(),
-            listener,
-            routes.gate(&gate),
-            limits::limits(&host.policy, host.service),
-        )
+        let service = host.service;
+        let in_force = InForce::from(limits::limits(&host.policies.current(), service));
+        let follows = in_force.clone();
+        host.policies.add(move |next: &Arc<Policy>| follows.replace(limits::limits(next, service)));
+        self.policies = Some(host.policies.clone());
+        self.open(service.as_str(), listener, routes.gate(&gate), in_force)
     }
 
     /// Opens the admin port, with `extra` beside `/livez`, `/readyz`, `/metrics` and `/lifecycle`.
@@ -113,7 +118,7 @@ impl Process {
         let extra = extra.merge(admin::lifecycle(&self.shell.lifecycle, &self.shell.supervisor));
         let port = Port {
             routes: Routes::new().http(admin::router(&self.readiness, &self.registry, extra)),
-            limits: Limits::default(),
+            limits: Limits::default().into(),
             clock: Arc::clone(&self.world.clock),
             ids: Arc::clone(&self.world.ids),
             lifecycle: self.admin.lifecycle.clone(),
@@ -125,14 +130,21 @@ impl Process {
         self.admin.open(listener, port);
     }
 
-    /// Declares readiness, serves until `stop`, and drains within `drain`; `hasten` ends the drain at once.
+    /// Declares readiness, serves until `stop`, and drains within `drain`, which is asked for when `stop` has come; `hasten`
+    /// ends the drain at once. From `stop` on no policy is taken over.
     pub async fn run(
         self,
         stop: impl Future<Output = ()>,
         hasten: impl Future<Output = ()>,
-        drain: Nanos,
+        drain: impl FnOnce() -> Nanos,
     ) -> DrainReport {
-        let Self { shell, admin, .. } = self;
+        let Self { shell, admin, policies, .. } = self;
+        let stop = async {
+            stop.await;
+            if let Some(policies) = policies {
+                policies.close();
+            }
+        };
         let report = shell.run(stop, hasten, drain).await;
         admin.lifecycle.advance(Stage::Terminating); // Closes the listener,
         admin.lifecycle.cut(); // and what it had accepted.

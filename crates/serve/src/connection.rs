@@ -24,6 +24,7 @@ use tokio::{
 };
 
 use crate::{
+    Limits,
     exchange::{Accounted, Exchange, Port, Term},
     io::Guarded,
     metrics::LATE_AFTER,
@@ -49,12 +50,13 @@ where
 {
     port.metrics.connection_opened();
     let _closed = Closed(Arc::clone(&port));
+    let limits = Arc::clone(&port.limits.load());
     let quiesce = port.lifecycle.quiesce_token().clone();
     let mut io = io;
     let told = tokio::select! {
         biased; // A socket that has sent nothing yet never holds the drain.
         () = quiesce.cancelled() => return,
-        told = tell_protocol(&mut io, port.limits.first_byte_timeout.into()) => told,
+        told = tell_protocol(&mut io, limits.first_byte_timeout.into()) => told,
     };
     let (http2, peeked) = match told {
         Ok(told) => told,
@@ -63,13 +65,17 @@ where
             return;
         }
     };
-    let io = Guarded::new(io, peeked, port.limits.write_stall_timeout.into());
+    let io = Guarded::new(io, peeked, limits.write_stall_timeout.into());
     let stalled = io.stalled();
     let io = TokioIo::new(io);
     let current = Current::default();
     let writers = Writers::new(Arc::clone(&port.clock));
-    let service =
-        Exchanges { port: Arc::clone(&port), current: current.clone(), writers: Arc::clone(&writers) };
+    let service = Exchanges {
+        port: Arc::clone(&port),
+        limits,
+        current: current.clone(),
+        writers: Arc::clone(&writers),
+    };
     let result = if http2 {
         serve_http2(io, service, supervisor, &stalled).await
     } else {
@@ -125,7 +131,7 @@ where
     I: hyper::rt::Read + hyper::rt::Write + Send + Unpin + 'static,
 {
     let port = Arc::clone(&service.port);
-    let limits = &port.limits;
+    let limits = Arc::clone(&service.limits);
     let writers = Arc::clone(&service.writers);
     let streams = supervisor.kind(STREAM_TASK);
     let executor = StreamExecutor { streams, port: Arc::clone(&port), current: service.current.clone() };
@@ -170,10 +176,10 @@ where
 {
     let port = Arc::clone(&service.port);
     let buffer_bytes =
-        (port.limits.header_bytes_max.saturating_mul(HEADER_SLACK) as usize).max(HTTP1_BUFFER_BYTES_MIN);
+        (service.limits.header_bytes_max.saturating_mul(HEADER_SLACK) as usize).max(HTTP1_BUFFER_BYTES_MIN);
     let connection = conn::http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(Duration::from(port.limits.keep_alive_interval))
+        .header_read_timeout(Duration::from(service.limits.keep_alive_interval))
         .max_buf_size(buffer_bytes)
         .serve_connection(io, service);
     tokio::pin!(connection);
@@ -211,6 +217,8 @@ impl Current {
 /// The service of one connection.
 struct Exchanges {
     port: Arc<Port>,
+    /// Those that the connection was accepted under.
+    limits: Arc<Limits>,
     current: Current,
     writers: Arc<Writers>,
 }

@@ -25,7 +25,7 @@ use tokio::time::Sleep;
 use tonic::{Status, body::Body};
 
 use crate::{
-    Limits, Routes,
+    InForce, Limits, Routes, Snapshot,
     account::{Account, GRPC_STATUS, Panicked},
     body::{self, Bounded},
     lifecycle::Lifecycle,
@@ -72,6 +72,8 @@ pub struct Arrival {
     pub trace: TraceContext,
     /// W3C vendor state, empty when there was none.
     pub tracestate: String,
+    /// What the process goes by, as it was when the head arrived.
+    pub snapshot: Snapshot,
     work: Work,
 }
 
@@ -85,6 +87,7 @@ impl Arrival {
             progress: Progress::default(),
             trace,
             tracestate: String::new(),
+            snapshot: Snapshot::default(),
             work: Work::default(),
         }
     }
@@ -120,7 +123,7 @@ pub struct Port {
     /// What is served.
     pub routes: Routes,
     /// Bounds.
-    pub limits: Limits,
+    pub limits: InForce,
     /// Time.
     pub clock: Arc<dyn Clock>,
     /// Ids of spans.
@@ -160,7 +163,9 @@ impl Port {
         let (trace, tracestate) = remote_trace(request.headers());
         let span = self.tracer.start(request.uri().path(), trace, &self.ids);
         self.metrics.offered();
-        let grant = self.grant(&request);
+        // Once for the whole exchange: it never mixes two generations.
+        let limits = self.limits.load();
+        let grant = self.grant(&request, &limits);
         let deadline =
             grant.as_ref().map_or(Deadline::at(Nanos::MAX), |grant| Deadline::after(now, grant.budget));
         let operation = Operation::begin(Arc::clone(self), deadline, TraceLabel::of(Some(&span.context())));
@@ -170,8 +175,9 @@ impl Port {
         let mut account = Account::open(Arc::clone(self), operation, now, span);
         let started = grant.and_then(|Grant { budget, asked }| {
             let progress = progress.clone();
-            let arrival = Arrival { at: now, deadline, asked, progress, trace, tracestate, work };
-            self.start(request, face, arrival, budget)
+            let snapshot = limits.snapshot.clone();
+            let arrival = Arrival { at: now, deadline, asked, progress, trace, tracestate, snapshot, work };
+            self.start(request, face, arrival, budget, &limits)
         });
         let state = match started {
             Ok(handling) => Answer::Handling { handling, timer: self.timer(deadline, now) },
@@ -190,12 +196,13 @@ impl Port {
         face: Face,
         arrival: Arrival,
         budget: Nanos,
+        limits: &Limits,
     ) -> Result<Handling, Refusal>
     where
         B: http_body::Body<Data = bytes::Bytes> + Send + Unpin + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let header_bytes_max = self.limits.header_bytes_max as usize;
+        let header_bytes_max = limits.header_bytes_max as usize;
         let header_bytes = header_bytes(request.headers());
         if header_bytes > header_bytes_max {
             let message = format!("request headers exceed {header_bytes_max} bytes");
@@ -207,16 +214,17 @@ impl Port {
             return Err(refusal.retry_after(QUIESCE_RETRY_AFTER));
         }
         let long_lived = self.routes.is_long_lived(request.uri().path());
-        let requests_max = self.limits.requests_max as usize;
-        // This one is among them. Whoever asks after the process's health is told, however busy it is.
-        if self.lifecycle.open_count() > requests_max && !long_lived {
+        let requests_max = limits.requests_max as usize;
+        // This one is among them. A response that nobody reads is work as well. Whoever asks after the process's health is told, however busy it is.
+        let under_way = self.lifecycle.open_count() + self.lifecycle.responding_count();
+        if under_way > requests_max && !long_lived {
             let message = format!("{requests_max} requests are under way, the most that this process takes");
             return Err(Refusal::new(Reason::Overload, message).retry_after(FULL_RETRY_AFTER));
         }
         if budget.is_zero() {
             return Err(Refusal::deadline(Phase::Ingress));
         }
-        let bytes_max = self.limits.body_bytes_max as usize;
+        let bytes_max = limits.body_bytes_max as usize;
         let announced = request.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
         // A gRPC body is prefixed, so its announced length may exceed that of its message.
         if face == Face::Http
@@ -244,7 +252,7 @@ impl Port {
     }
 
     /// The time that the caller grants, clamped; the default when it names none.
-    fn grant<B>(&self, request: &Request<B>) -> Result<Grant, Refusal> {
+    fn grant<B>(&self, request: &Request<B>, limits: &Limits) -> Result<Grant, Refusal> {
         let mut values = request.headers().get_all(&GRPC_TIMEOUT).iter();
         let asked = match (values.next(), values.next()) {
             (None, _) => None,
@@ -255,7 +263,7 @@ impl Port {
         let budget = if self.routes.is_long_lived(request.uri().path()) {
             asked.unwrap_or(Nanos::MAX)
         } else {
-            asked.unwrap_or(self.limits.default_timeout).min(self.limits.timeout_max)
+            asked.unwrap_or(limits.default_timeout).min(limits.timeout_max)
         };
         Ok(Grant { budget, asked: asked.is_some() })
     }

@@ -25,8 +25,8 @@ pub mod telemetry;
 mod work;
 mod writing;
 
-pub use count::{Count, Counted};
+pub use count::{Open, OpenCount};
 pub use exchange::Arrival;
-pub use limits::Limits;
+pub use limits::{InForce, Limits, Snapshot};
 pub use routes::Routes;
 pub use work::{Progress, Work};

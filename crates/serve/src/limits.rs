@@ -1,5 +1,8 @@
-//! Limits: the named maximum of everything that a peer can make this process hold.
+//! Limits: the named maximum of everything that a peer can make this process hold, and which ones are in force.
 
+use std::{any::Any, fmt, sync::Arc};
+
+use arc_swap::{ArcSwap, Guard};
 use base::Nanos;
 
 /// Bounds of one port. Every field is enforced by the shell and observable as a metric or a refusal.
@@ -39,6 +42,55 @@ pub struct Limits {
     pub timeout_max: Nanos,
     /// From the signal to the end of the last exchange.
     pub drain: Nanos,
+    /// What else is decided by the document that these bounds come from. A request keeps it from its head to its end.
+    pub snapshot: Snapshot,
+}
+
+/// A document in force, of a type that whoever serves knows. Clones share it.
+#[derive(Clone, Default)]
+pub struct Snapshot(Option<Arc<dyn Any + Send + Sync>>);
+
+impl Snapshot {
+    /// The document.
+    pub fn of<T: Send + Sync + 'static>(document: Arc<T>) -> Self {
+        Self(Some(document))
+    }
+
+    /// The document, if there is one of this type.
+    pub fn get<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
+        self.0.clone()?.downcast().ok()
+    }
+}
+
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Snapshot").field(&self.0.is_some()).finish()
+    }
+}
+
+/// The bounds in force at a port. Clones share them.
+///
+/// A request takes them once, when its head arrives, and keeps them; a connection takes those of the connection when it is
+/// accepted. Whoever replaces them therefore changes neither a request nor a connection that is under way.
+#[derive(Clone, Debug)]
+pub struct InForce(Arc<ArcSwap<Limits>>);
+
+impl InForce {
+    /// The bounds now.
+    pub fn load(&self) -> Guard<Arc<Limits>> {
+        self.0.load()
+    }
+
+    /// Other bounds from now on.
+    pub fn replace(&self, limits: Limits) {
+        self.0.store(Arc::new(limits));
+    }
+}
+
+impl From<Limits> for InForce {
+    fn from(limits: Limits) -> Self {
+        Self(Arc::new(ArcSwap::from_pointee(limits)))
+    }
 }
 
 impl Limits {
@@ -73,6 +125,7 @@ impl Default for Limits {
             default_timeout: Nanos::from_secs(1),
             timeout_max: Nanos::from_secs(5),
             drain: Nanos::from_secs(10),
+            snapshot: Snapshot::default(),
         }
     }
 }

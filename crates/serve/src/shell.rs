@@ -16,13 +16,11 @@ use base::{
     inject::{Point, Points},
 };
 use futures_util::FutureExt as _;
-use tokio::{
-    signal::unix::{Signal, SignalKind, signal},
-    sync::Semaphore,
-};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::{
     connection,
+    count::OpenCount,
     exchange::Port,
     health::Readiness,
     lifecycle::{Lifecycle, Stage},
@@ -106,7 +104,7 @@ pub struct Shell {
     pub readiness: Readiness,
     clock: Arc<dyn Clock>,
     points: Points,
-    connections: Vec<(Arc<Semaphore>, u32)>,
+    connections: Vec<OpenCount>,
 }
 
 impl Shell {
@@ -129,13 +127,12 @@ impl Shell {
 
     /// Accepts on a port until quiescing begins. A connection holds a permit from before its task exists.
     pub fn open<L: Listener>(&mut self, listener: L, port: Port) {
-        let connections_max = port.limits.connections_max;
-        let permits = Arc::new(Semaphore::new(connections_max as usize));
-        self.connections.push((Arc::clone(&permits), connections_max));
+        let connections = OpenCount::default();
+        self.connections.push(connections.clone());
         let stop = self.lifecycle.quiesce_token().clone();
         let supervisor = self.supervisor.clone();
         let listening = self.lifecycle.listen();
-        let accepting = accept(listener, Arc::new(port), supervisor, permits);
+        let accepting = accept(listener, Arc::new(port), supervisor, connections);
         self.supervisor.start(ACCEPT_TASK, async move {
             tokio::select! {
                 biased; // No connection is accepted after readiness fell.
@@ -148,20 +145,21 @@ impl Shell {
     }
 
     /// Declares the process ready, waits for `stop`, and takes it through the five phases of its end: quiesce, close
-    /// producers, drain, reconcile, terminate. The first three have `drain` together, and `hasten` ends them at once; the
+    /// producers, drain, reconcile, terminate. The first three have `drain` together, which is asked
+    /// for when `stop` has come, and `hasten` ends them at once; the
     /// last two have [`RECONCILE_MAX`], which a later `hasten` ends as well, and [`TERMINATE_MAX`]. The ports, and with them
     /// their services, are gone when this returns.
     pub async fn run(
         self,
         stop: impl Future<Output = ()>,
         hasten: impl Future<Output = ()>,
-        drain: Nanos,
+        drain: impl FnOnce() -> Nanos,
     ) -> DrainReport {
         self.lifecycle.advance(Stage::Serving);
         self.readiness.serving();
         stop.await;
 
-        let began = self.clock.now();
+        let (began, drain) = (self.clock.now(), drain());
         let failed = AtomicU32::new(0);
         let mut hasten = pin!(hasten.fuse());
         self.readiness.quiescing();
@@ -224,11 +222,10 @@ impl Shell {
         }
     }
 
-    /// Ends when every connection has given its permit back.
+    /// Ends when no connection is left; the listeners are closed by then.
     async fn no_connection(&self) {
-        for (permits, connections_max) in &self.connections {
-            // Never closed, and the number is its own maximum: it waits and cannot fail.
-            let _all = permits.acquire_many(*connections_max).await;
+        for connections in &self.connections {
+            connections.none().await;
         }
     }
 }
@@ -237,9 +234,9 @@ async fn accept<L: Listener>(
     mut listener: L,
     port: Arc<Port>,
     supervisor: Supervisor,
-    permits: Arc<Semaphore>,
+    connections: OpenCount,
 ) {
-    let connections = supervisor.kind(CONNECTION_TASK);
+    let tasks = supervisor.kind(CONNECTION_TASK);
     loop {
         let io = match listener.accept().await {
             Ok(io) => io,
@@ -254,12 +251,13 @@ async fn accept<L: Listener>(
             return;
         }
         // Beyond the bound a connection is closed at once: left in the kernel's queue it would wait unseen.
-        let Ok(permit) = Arc::clone(&permits).try_acquire_owned() else {
+        let connections_max = port.limits.load().connections_max as usize;
+        let Some(permit) = connections.enter_below(connections_max) else {
             port.metrics.connection_refused();
             continue;
         };
         let connection = connection::serve(io, Arc::clone(&port), supervisor.clone());
-        connections.start(async move {
+        tasks.start(async move {
             connection.await;
             drop(permit);
         });

@@ -182,7 +182,7 @@ async fn a_caller_that_leaves_the_port_frees_its_server_at_once_and_the_journal_
     let registry = Registry::new("emulator");
     let port = Arc::new(Port {
         routes: routes(&rig.engine),
-        limits: Limits::default(),
+        limits: Limits::default().into(),
         clock: rig.clock.clone(),
         ids: Arc::new(IdSource::new(SEED.into())),
         lifecycle: Lifecycle::new(Arc::new(base::clock::MonotonicClock)),

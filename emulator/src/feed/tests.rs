@@ -195,7 +195,7 @@ async fn a_drain_ends_the_streams_of_the_port() {
     let lifecycle = Lifecycle::new(Arc::new(base::clock::MonotonicClock));
     let port = Arc::new(Port {
         routes: crate::facts::routes(&rig.engine),
-        limits: Limits::default(),
+        limits: Limits::default().into(),
         clock: rig.clock.clone(),
         ids: Arc::new(IdSource::new(SEED.into())),
         lifecycle: lifecycle.clone(),

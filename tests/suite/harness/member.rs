@@ -20,7 +20,7 @@ use base::{
 };
 use model::{policy::Policy, policy::ServiceName, scale::Scale, scenario::Scenario};
 use rehearsal::keys::KeyDir;
-use runtime::{HeaderAuthenticator, Host, link_metrics::Links, process::Process};
+use runtime::{HeaderAuthenticator, Host, Policies, link_metrics::Links, policy::Source, process::Process};
 use serve::{Limits, Routes, shell::DrainReport, supervisor::Supervisor};
 use tokio::sync::oneshot;
 
@@ -99,6 +99,11 @@ impl StateFiles {
         self.0.join("exposures.sqlite")
     }
 
+    /// The policy file of one member.
+    pub(crate) fn policy(&self, member: &str) -> PathBuf {
+        self.0.join(format!("policy-{member}.toml"))
+    }
+
     pub(crate) fn decisions(&self) -> PathBuf {
         self.0.join(rollout::ledger::FILE)
     }
@@ -122,17 +127,21 @@ pub(crate) fn service(
     at: Option<SocketAddr>,
 ) -> Member {
     let own = options.profile_policy.as_ref().filter(|_| service == ServiceName::Profile);
-    let policy = Policy::parse("policy.toml", own.unwrap_or(&options.policy)).expect("a valid policy");
     let files = StateFiles::new(state);
+    let file = files.policy(service.as_str());
+    std::fs::write(&file, own.unwrap_or(&options.policy)).expect("a file");
+    let (policy, text) = runtime::host::read_policy(&file).expect("a valid policy");
     let follow = options.follow.then(|| files.decisions());
     let (main, main_at) = bind(at);
     let (admin, admin_at) = bind(None);
-    let drain = policy.drain;
+    let policies = Policies::new(policy);
+    let governed = policies.clone();
+    let drain = move || governed.current().drain;
     run(service.as_str(), (main_at, admin_at, None), drain, async move |process: &mut Process| {
         let host = Host {
             service,
             world: process.world.clone(),
-            policy: Arc::new(policy),
+            policies: policies.clone(),
             registry: process.registry.clone(),
             readiness: process.readiness.clone(),
             authenticator: Arc::new(HeaderAuthenticator),
@@ -163,7 +172,10 @@ pub(crate) fn service(
         };
         let routes = routes.expect("a service");
         process.open_service(&host, listener(main), routes).expect("descriptors are complete");
-        process.open_admin(listener(admin), extra);
+        let source = Source { path: Some(file), adjust: Box::new(|policy| policy) };
+        let reloader = runtime::policy::keep(&host, source, text).expect("a handler");
+        let shown = |policy: &Policy| serde_json::json!({"generation": policy.generation});
+        process.open_admin(listener(admin), extra.merge(runtime::policy::router(policies, reloader, shown)));
     })
 }
 
@@ -174,26 +186,38 @@ pub(crate) fn emulator(options: &Options, at: Option<SocketAddr>) -> Member {
     let (main, main_at) = bind(at);
     let (admin, admin_at) = bind(None);
     let (control, control_at) = bind(None);
-    run("emulator", (main_at, admin_at, Some(control_at)), DRAIN, async move |process: &mut Process| {
-        let emulator = Emulator::new(&scenario, seed, Scale::ONE, &process.world, &process.registry)
-            .expect("an emulator");
-        let limits = Limits::default();
-        process
-            .open("emulator", listener(main), emulator.facts_routes(), limits.clone())
-            .expect("descriptors");
-        process.open("control", listener(control), emulator.control_routes(), limits).expect("descriptors");
-        process.open_admin(listener(admin), axum::Router::new());
-    })
+    run(
+        "emulator",
+        (main_at, admin_at, Some(control_at)),
+        || DRAIN,
+        async move |process: &mut Process| {
+            let emulator = Emulator::new(&scenario, seed, Scale::ONE, &process.world, &process.registry)
+                .expect("an emulator");
+            let limits = Limits::default();
+            process
+                .open("emulator", listener(main), emulator.facts_routes(), limits.clone())
+                .expect("descriptors");
+            process
+                .open("control", listener(control), emulator.control_routes(), limits)
+                .expect("descriptors");
+            process.open_admin(listener(admin), axum::Router::new());
+        },
+    )
 }
 
 /// Starts a member that serves whatever a test wants.
 pub(crate) fn stranger(name: &'static str, routes: Routes) -> Member {
     let (main, main_at) = bind(None);
     let (admin, admin_at) = bind(None);
-    run(name, (main_at, admin_at, None), DRAIN, async move |process: &mut Process| {
-        process.open(name, listener(main), routes, Limits::default()).expect("descriptors are complete");
-        process.open_admin(listener(admin), axum::Router::new());
-    })
+    run(
+        name,
+        (main_at, admin_at, None),
+        || DRAIN,
+        async move |process: &mut Process| {
+            process.open(name, listener(main), routes, Limits::default()).expect("descriptors are complete");
+            process.open_admin(listener(admin), axum::Router::new());
+        },
+    )
 }
 
 /// Clocks, ids and supervision of the process `name`; no two processes make the same ids.
@@ -232,7 +256,7 @@ fn listener(socket: StdListener) -> tokio::net::TcpListener {
 fn run<F>(
     name: &'static str,
     (at, admin, control): (SocketAddr, SocketAddr, Option<SocketAddr>),
-    drain: Nanos,
+    drain: impl FnOnce() -> Nanos + Send + 'static,
     setup: F,
 ) -> Member
 where

@@ -125,7 +125,7 @@ impl Rig {
         let service = Scripted(Arc::new(move |request| Box::pin(script(request))));
         Port {
             routes: Routes::new().grpc(service).http(router),
-            limits: Limits { default_timeout: ms(100), timeout_max: ms(1_000), ..Limits::default() },
+            limits: Limits { default_timeout: ms(100), timeout_max: ms(1_000), ..Limits::default() }.into(),
             clock: self.clock.clone(),
             ids: Arc::new(IdSource::new(7)),
             lifecycle: self.lifecycle.clone(),
