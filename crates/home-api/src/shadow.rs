@@ -62,6 +62,11 @@ impl Bench {
         Pending(Some(Case { bench, era, policy, identity, policy_version, signed }))
     }
 
+    /// Comparisons under way, and samples that are kept.
+    pub(crate) fn held(&self) -> (usize, usize) {
+        (self.room.now(), self.samples.lock().len())
+    }
+
     /// Samples that are not too old, oldest first.
     pub(crate) fn samples(&self) -> Vec<Sample> {
         self.samples.list(&self.policies.current().summary, self.wall.unix_ms())
