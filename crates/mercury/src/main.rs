@@ -6,6 +6,7 @@ mod duration;
 mod emulate;
 mod endpoints;
 mod exit;
+mod inject;
 mod keys;
 mod load;
 mod policy;

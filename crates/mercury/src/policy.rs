@@ -1,13 +1,20 @@
-//! Policy: `mercury policy check`, what a policy's figures add up to and which of its rules cannot close.
+//! Policy: `mercury policy`, what a policy's figures add up to, which of its rules cannot close, and every bound that it sets.
 
-use std::{fmt::Write as _, path::PathBuf};
+use std::{
+    fmt::Write as _,
+    path::{Path, PathBuf},
+};
 
 use base::{Nanos, WorkloadClass};
 use control::mode::{Mode, Scope, Share};
 use model::policy::{Audit, Boundary, Mechanism, Policy};
 use serde_json::{Value, json};
 
-use crate::{check, exit::Exit, load::Output};
+use crate::{
+    check,
+    exit::{self, Exit},
+    load::Output,
+};
 
 /// Subcommands of `mercury policy`.
 #[derive(Debug, clap::Subcommand)]
@@ -16,6 +23,8 @@ pub(crate) enum Command {
     ///
     /// Ends 0 when every rule closes, 2 when a file is not valid, 99 when a rule of a valid file cannot close.
     Check(CheckArgs),
+    /// Print every bound that a process holds to under a policy, as the table of docs/bounds.md.
+    Bounds(BoundsArgs),
 }
 
 /// Arguments of `mercury policy check`.
@@ -29,8 +38,28 @@ pub(crate) struct CheckArgs {
     output: Output,
 }
 
+/// Arguments of `mercury policy bounds`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct BoundsArgs {
+    /// The policy [default: the one that this binary ships with].
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+}
+
 pub(crate) fn run(command: Command) -> Exit {
-    let Command::Check(args) = command;
+    match command {
+        Command::Check(args) => check(args),
+        Command::Bounds(BoundsArgs { file }) => exit::of(bounds(file.as_deref())),
+    }
+}
+
+fn bounds(file: Option<&Path>) -> Result<(), Exit> {
+    let (policy, _text) = crate::serve::policy(file)?;
+    print!("{}", runtime::bounds::markdown(&policy));
+    Ok(())
+}
+
+fn check(args: CheckArgs) -> Exit {
     let read = args.files.iter().map(|path| (path, check::read(path, Policy::parse)));
     let (mut valid, mut faults) = (Vec::new(), Vec::new());
     for (path, policy) in read {

@@ -6,10 +6,14 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use base::WallClock;
+use base::{
+    WallClock,
+    inject::{Point, Points},
+};
 use model::policy::Policy;
 use prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge};
 use serde_json::{Value, json};
+use serve::health::Readiness;
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::{mpsc, oneshot},
@@ -158,7 +162,7 @@ pub fn keep(host: &Host, source: Source, text: String) -> Result<Reloader, Start
     let (requests, mut asked) = mpsc::channel::<Answer>(REQUESTS_MAX);
     let reloader = Reloader { requests: source.path.is_some().then_some(requests), account };
     let (policies, readiness) = (host.policies.clone(), host.readiness.clone());
-    let told = reloader.clone();
+    let (told, points) = (reloader.clone(), host.world.points.clone());
     let task = async move {
         let Some(path) = source.path.clone() else {
             loop {
@@ -170,7 +174,8 @@ pub fn keep(host: &Host, source: Source, text: String) -> Result<Reloader, Start
             }
         };
         let account = told.account;
-        let mut course = Course { content: Content::new(path, text), source, policies, account };
+        let content = Content::new(path, text);
+        let mut course = Course { content, source, policies, account, points, readiness: readiness.clone() };
         let mut ticks = time::interval(LOOK.into());
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -202,6 +207,8 @@ struct Course {
     source: Source,
     policies: Policies,
     account: Arc<Account>,
+    points: Points,
+    readiness: Readiness,
 }
 
 impl Course {
@@ -215,7 +222,10 @@ impl Course {
             }
             Found::News(text) => text,
         };
-        let replaced = self.source.read(&text).and_then(|next| self.policies.replace(next));
+        let replaced = match self.source.read(&text) {
+            Ok(next) => self.swap(next).await,
+            Err(rejected) => Err(rejected),
+        };
         match replaced {
             Ok(policy) => {
                 self.content.taken(text);
@@ -227,5 +237,16 @@ impl Course {
                 Err(self.account.rejected(rejected))
             }
         }
+    }
+
+    /// Puts a valid candidate in force, past the point at which that may be made to fail.
+    async fn swap(&self, next: Policy) -> Result<Arc<Policy>, Rejected> {
+        let passed = tokio::select! {
+            biased; // A process that shuts down waits for no swap.
+            () = self.readiness.quiesced() => return Err(quiescing()),
+            passed = self.points.pass(Point::PolicySwap) => passed,
+        };
+        passed.map_err(|injected| Rejected::new(Cause::Unfit, injected.to_string()))?;
+        self.policies.replace(next)
     }
 }
