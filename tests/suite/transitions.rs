@@ -191,10 +191,12 @@ async fn after_half_of_a_call() {
     arm(&suite, "home-api", Injection::always(Point::PartialWrite, Action::Hold));
     let caller = Caller::ask(&suite, "half-hold").await;
     // Profile and entitlement get the other half; of the five branches all have half a request when the caller leaves.
-    for _serial in 0..2 {
-        held(&suite, "home-api", Point::PartialWrite, 1).await;
-        suite.members["home-api"].points.release(Point::PartialWrite);
+    let points = suite.members["home-api"].points.clone();
+    for serial in 1..=2 {
+        eventually("it is held", async || points.acted(Point::PartialWrite) == serial).await;
+        points.release(Point::PartialWrite);
     }
+    eventually("all branches are held", async || points.acted(Point::PartialWrite) == 2 + 5).await;
     held(&suite, "home-api", Point::PartialWrite, 5).await;
     eventually("experiment has half a request", async || {
         suite.scrape("experiment").await.sum("mercury_exchanges_open", &[]) == 1.0
