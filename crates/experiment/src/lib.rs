@@ -45,7 +45,7 @@ pub fn build_over(host: &Host, ledger: impl Ledger) -> Result<Routes, StartError
     host.registry.with(|registry| metrics.register(registry));
     let clock = Arc::clone(&host.world.clock);
     let (recorder, writer) = recorder::group_commit(ledger, bounds, Arc::clone(&clock), metrics);
-    host.world.tasks.spawn("exposure-writer", Box::pin(writer.run()));
+    host.world.tasks.spawn("exposure-writer", Box::pin(writer.inject(host.world.points.clone()).run()));
     let service = service::Service::new(catalog, recorder, clock);
     Ok(Routes::new().grpc(ExperimentServiceServer::new(service)))
 }

@@ -13,7 +13,10 @@ use std::{
     sync::Arc,
 };
 
-use base::{Clock, Deadline};
+use base::{
+    Clock, Deadline,
+    inject::{Point, Points},
+};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use crate::{
@@ -79,6 +82,7 @@ pub struct Writer<L> {
     batch_rows_max: usize,
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
+    points: Points,
     /// Whether the last transaction failed, so that the log tells the changes and not every failure.
     failing: bool,
 }
@@ -96,7 +100,8 @@ pub fn group_commit<L: Ledger>(
     let room = Arc::new(Semaphore::new(queue_rows_max));
     let recorder = Recorder { entries: sender, room, metrics: Arc::clone(&metrics) };
     let batch_rows_max = bounds.batch_rows_max;
-    (recorder, Writer { ledger, entries: receiver, batch_rows_max, clock, metrics, failing: false })
+    let points = Points::default();
+    (recorder, Writer { ledger, entries: receiver, batch_rows_max, clock, metrics, points, failing: false })
 }
 
 impl Recorder {
@@ -143,6 +148,12 @@ impl Pending {
 }
 
 impl<L: Ledger> Writer<L> {
+    /// Lets commits go unanswered on purpose.
+    pub fn inject(mut self, points: Points) -> Self {
+        self.points = points;
+        self
+    }
+
     /// Writes until every recorder is gone and the queue is empty, then closes the ledger.
     pub async fn run(mut self) {
         while let Some(first) = self.entries.recv().await {
@@ -165,6 +176,10 @@ impl<L: Ledger> Writer<L> {
         let result = self.ledger.record(&unique).await;
         self.metrics.transaction(unique.len(), self.clock.now() - started);
         self.log(&result);
+        let result = match (result, self.points.pass(Point::AfterCommit).await) {
+            (Ok(_), Err(injected)) => Err(WriteError::Unknown(injected.to_string())),
+            (result, _) => result,
+        };
         match result {
             Ok(stored) => answer(&self.metrics, &settle(&exposures, &places, &stored), waiters),
             Err(error) => {

@@ -10,7 +10,7 @@ use base::{Identity, WallClock, tasks::Spawn};
 use model::policy::{Mechanism, Policy, SummaryPolicy};
 use rollout::report::Sample;
 use runtime::Policies;
-use serve::lifecycle::OpenCount;
+use serve::count::Count;
 use sha2::{Digest as _, Sha256};
 use summary::{Comparison, Rejection, Signed, Summary, claims};
 
@@ -30,7 +30,7 @@ pub(crate) struct Bench {
     metrics: Arc<HomeMetrics>,
     tasks: Arc<dyn Spawn>,
     wall: Arc<dyn WallClock>,
-    room: OpenCount,
+    room: Count,
     samples: Samples,
 }
 
@@ -44,7 +44,7 @@ impl Bench {
         wall: Arc<dyn WallClock>,
         secret: u128,
     ) -> Self {
-        let (room, samples) = (OpenCount::default(), Samples { kept: Mutex::default(), secret });
+        let (room, samples) = (Count::default(), Samples { kept: Mutex::default(), secret });
         Self { authority, policies, metrics, tasks, wall, room, samples }
     }
 

@@ -8,7 +8,7 @@ use crate::{
     limits,
     policy::Policies,
 };
-use base::{Nanos, World};
+use base::{Nanos, World, inject::Points};
 use model::policy::Policy;
 use serve::{
     InForce, Limits, Routes, admin,
@@ -45,10 +45,14 @@ impl Process {
         let world = world(Arc::new(supervisor.clone()));
         let registry = Registry::new(name);
         registry.watch_tasks(&supervisor);
+        registry.watch_points(&world.points);
         let readiness = Readiness::new();
-        let shell = Shell::new(Lifecycle::new(), supervisor, readiness.clone(), Arc::clone(&world.clock));
-        let admin =
-            Shell::new(Lifecycle::new(), Supervisor::new(), readiness.clone(), Arc::clone(&world.clock));
+        let shell = |supervisor| {
+            let (lifecycle, clock) = (Lifecycle::new(Arc::clone(&world.clock)), Arc::clone(&world.clock));
+            Shell::new(lifecycle, supervisor, readiness.clone(), clock)
+        };
+        let (shell, admin) = (shell(supervisor).inject(world.points.clone()), shell(Supervisor::new()));
+        registry.watch_lifecycle(&shell.lifecycle);
         Self { world, registry, readiness, tracer: Tracer::off(), policies: None, shell, admin }
     }
 
@@ -82,6 +86,7 @@ impl Process {
             lifecycle: self.shell.lifecycle.clone(),
             metrics: ServerMetrics::new(&self.registry, server),
             tracer: self.tracer.clone(),
+            points: self.world.points.clone(),
         };
         self.shell.open(listener, port);
         Ok(())
@@ -108,8 +113,9 @@ impl Process {
         self.open(service.as_str(), listener, routes.gate(&gate), in_force)
     }
 
-    /// Opens the admin port, with `extra` beside `/livez`, `/readyz` and `/metrics`.
+    /// Opens the admin port, with `extra` beside `/livez`, `/readyz`, `/metrics` and `/lifecycle`.
     pub fn open_admin<L: Listener>(&mut self, listener: L, extra: axum::Router) {
+        let extra = extra.merge(admin::lifecycle(&self.shell.lifecycle, &self.shell.supervisor));
         let port = Port {
             routes: Routes::new().http(admin::router(&self.readiness, &self.registry, extra)),
             limits: Limits::default().into(),
@@ -119,6 +125,7 @@ impl Process {
             metrics: ServerMetrics::new(&self.registry, "admin"),
             // Scrapes and probes are no requests of a customer; they leave no spans.
             tracer: Tracer::off(),
+            points: Points::default(),
         };
         self.admin.open(listener, port);
     }

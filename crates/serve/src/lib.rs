@@ -8,6 +8,7 @@ mod account;
 pub mod admin;
 pub mod body;
 pub mod connection;
+pub mod count;
 pub mod exchange;
 pub mod health;
 pub mod io;
@@ -22,7 +23,9 @@ pub mod shell;
 pub mod supervisor;
 pub mod telemetry;
 mod work;
+mod writing;
 
+pub use count::{Count, Counted};
 pub use exchange::Arrival;
 pub use limits::{InForce, Limits, Snapshot};
 pub use routes::Routes;

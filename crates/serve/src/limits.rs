@@ -10,6 +10,9 @@ use base::Nanos;
 pub struct Limits {
     /// Open connections; a further one is accepted and closed at once.
     pub connections_max: u32,
+    /// Requests of the process that are not answered; a further one is refused. A connection bound alone bounds nothing, since each
+    /// carries many streams.
+    pub requests_max: u32,
     /// Concurrent streams of one HTTP/2 connection, announced in SETTINGS. Above the admitted bounds, so that it is no
     /// hidden queue.
     pub streams_max: u32,
@@ -19,7 +22,7 @@ pub struct Limits {
     pub body_bytes_max: u32,
     /// Until a new connection has sent its first bytes.
     pub first_byte_timeout: Nanos,
-    /// A peer that lets written bytes wait longer than this is cut.
+    /// A peer that takes nothing of a response for longer than this is cut.
     pub write_stall_timeout: Nanos,
     /// Between HTTP/2 PINGs, also while idle.
     pub keep_alive_interval: Nanos,
@@ -39,6 +42,8 @@ pub struct Limits {
     pub timeout_max: Nanos,
     /// From the signal to the end of the last exchange.
     pub drain: Nanos,
+    /// Generation of the document that these bounds come from, if one does.
+    pub generation: Option<u64>,
     /// What else is decided by the document that these bounds come from. A request keeps it from its head to its end.
     pub snapshot: Snapshot,
 }
@@ -107,6 +112,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections_max: 1_024,
+            requests_max: 8_192,
             streams_max: 1_024,
             header_bytes_max: 16 * 1_024,
             body_bytes_max: 64 * 1_024,
@@ -121,6 +127,7 @@ impl Default for Limits {
             default_timeout: Nanos::from_secs(1),
             timeout_max: Nanos::from_secs(5),
             drain: Nanos::from_secs(10),
+            generation: None,
             snapshot: Snapshot::default(),
         }
     }

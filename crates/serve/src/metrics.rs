@@ -10,16 +10,17 @@ mod server;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use base::trace::TraceContext;
+use base::{inject::Points, trace::TraceContext};
 use prometheus_client::{
     encoding::{EncodeLabel as _, EncodeLabelSet, LabelSetEncoder, text},
     metrics::exemplar::HistogramWithExemplars,
     registry,
 };
 
-use crate::supervisor::Supervisor;
+use crate::{lifecycle::Lifecycle, supervisor::Supervisor};
 
 pub use server::{LATE_AFTER, Outcome, ServerMetrics};
+pub(crate) use server::{ResponseGauges, signed};
 
 /// Content type of [`Registry::encode`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -105,6 +106,17 @@ impl Registry {
     /// Adds the series of a supervisor: tasks live, started, and ended by how they ended. Once per registry.
     pub fn watch_tasks(&self, supervisor: &Supervisor) {
         self.with(|inner| inner.register_collector(Box::new(process::TaskCollector(supervisor.clone()))));
+    }
+
+    /// Adds the series of a process's life: its stage, the time spent in each, the exchanges that it waits for. Once per
+    /// registry.
+    pub fn watch_lifecycle(&self, lifecycle: &Lifecycle) {
+        self.with(|inner| inner.register_collector(Box::new(process::LifecycleCollector(lifecycle.clone()))));
+    }
+
+    /// Adds the series of the injection points. Once per registry.
+    pub fn watch_points(&self, points: &Points) {
+        self.with(|inner| inner.register_collector(Box::new(process::PointCollector(points.clone()))));
     }
 
     /// Everything as OpenMetrics text of type [`CONTENT_TYPE`], exemplars included.

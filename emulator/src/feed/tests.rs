@@ -192,7 +192,7 @@ fn a_reader_that_leaves_leaves_nothing_behind() {
 async fn a_drain_ends_the_streams_of_the_port() {
     let rig = Rig::new();
     let registry = Registry::new("emulator");
-    let lifecycle = Lifecycle::new();
+    let lifecycle = Lifecycle::new(Arc::new(base::clock::MonotonicClock));
     let port = Arc::new(Port {
         routes: crate::facts::routes(&rig.engine),
         limits: Limits::default().into(),
@@ -201,6 +201,7 @@ async fn a_drain_ends_the_streams_of_the_port() {
         lifecycle: lifecycle.clone(),
         metrics: ServerMetrics::new(&registry, "emulator"),
         tracer: Tracer::off(),
+        points: base::inject::Points::default(),
     });
     let head = http::Request::post("/mercury.emulator.v1.RevocationFeedService/FollowRevocations")
         .header("content-type", "application/grpc");

@@ -15,6 +15,7 @@ use base::{
     Clock as _, Nanos, World,
     clock::{MonotonicClock, SystemWallClock},
     ids::IdSource,
+    inject::Points,
     mix,
 };
 use model::{policy::Policy, policy::ServiceName, scale::Scale, scenario::Scenario};
@@ -42,6 +43,8 @@ pub(crate) struct Member {
     kill: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
     report: oneshot::Receiver<Option<DrainReport>>,
+    /// What is made to fail in it.
+    pub(crate) points: Points,
 }
 
 impl Member {
@@ -223,6 +226,7 @@ pub(crate) fn world(name: &str, tasks: Arc<Supervisor>) -> World {
     World {
         clock: Arc::new(MonotonicClock),
         wall: Arc::new(SystemWallClock),
+        points: Points::default(),
         ids: Arc::new(IdSource::new(u128::from(seed) << 64 | u128::from(SEED))),
         tasks,
     }
@@ -263,10 +267,12 @@ where
     let (kill, killed) = oneshot::channel::<()>();
     let (ready, is_ready) = mpsc::sync_channel(1);
     let (reported, report) = oneshot::channel();
+    let points = Points::default();
+    let armed = points.clone();
     let body = move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let ended = runtime.block_on(async move {
-            let mut process = Process::new(name, |tasks| world(name, tasks));
+            let mut process = Process::new(name, |tasks| World { points: armed, ..world(name, tasks) });
             setup(&mut process).await;
             ready.send(()).expect("the test waits");
             let closed = async |receiver: oneshot::Receiver<()>| drop(receiver.await);
@@ -282,5 +288,5 @@ where
     let thread = std::thread::Builder::new().name(name.to_owned()).spawn(body).expect("a thread");
     is_ready.recv_timeout(MEMBER_TIMEOUT).unwrap_or_else(|error| panic!("{name} did not start: {error}"));
     let (stop, hasten, kill, thread) = (Some(stop), Some(hasten), Some(kill), Some(thread));
-    Member { at, admin, control, stop, hasten, kill, thread, report }
+    Member { at, admin, control, stop, hasten, kill, thread, report, points }
 }

@@ -46,6 +46,7 @@ fn process(name: &'static str) -> Process {
         wall: Arc::new(SystemWallClock),
         ids: Arc::new(IdSource::new(1)),
         tasks,
+        points: base::inject::Points::default(),
     })
 }
 

@@ -6,10 +6,14 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use base::WallClock;
+use base::{
+    WallClock,
+    inject::{Point, Points},
+};
 use model::policy::Policy;
 use prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge};
 use serde_json::{Value, json};
+use serve::health::{Readiness, State};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::{mpsc, oneshot},
@@ -59,6 +63,7 @@ type Answer = oneshot::Sender<Result<Looked, Rejected>>;
 pub struct Reloader {
     requests: Option<mpsc::Sender<Answer>>,
     account: Arc<Account>,
+    readiness: Readiness,
 }
 
 impl Reloader {
@@ -72,10 +77,18 @@ impl Reloader {
             return Err(self.account.rejected(Rejected::new(Cause::Unreadable, detail)));
         };
         let (answer, answered) = oneshot::channel();
-        // Both fail only once the task has ended, which it does when the process shuts down.
+        // Both fail only once the task has ended, which it does when the process shuts down, or when it panicked.
         let asked = requests.send(answer).await.is_ok();
         let answer = if asked { answered.await.ok() } else { None };
-        answer.unwrap_or_else(|| Err(self.account.rejected(quiescing())))
+        answer.unwrap_or_else(|| {
+            let ended =
+                "what keeps the policy has ended: no policy is taken over until the process is started again";
+            let why = match self.readiness.get() {
+                State::Quiescing => quiescing(),
+                _ => Rejected::new(Cause::Interrupted, ended),
+            };
+            Err(self.account.rejected(why))
+        })
     }
 
     /// What has come of reloads so far.
@@ -156,40 +169,40 @@ pub fn keep(host: &Host, source: Source, text: String) -> Result<Reloader, Start
     // Taken over in any case: its default action would end the process.
     let mut hangups = signal(SignalKind::hangup()).map_err(|error| StartError::Failed(error.to_string()))?;
     let (requests, mut asked) = mpsc::channel::<Answer>(REQUESTS_MAX);
-    let reloader = Reloader { requests: source.path.is_some().then_some(requests), account };
-    let (policies, readiness) = (host.policies.clone(), host.readiness.clone());
+    let requests = source.path.is_some().then_some(requests);
+    let readiness = host.readiness.clone();
+    let reloader = Reloader { requests, account, readiness: readiness.clone() };
+    let (policies, points) = (host.policies.clone(), host.world.points.clone());
     let told = reloader.clone();
-    let task = async move {
+    let keep = async move {
         let Some(path) = source.path.clone() else {
             loop {
-                tokio::select! {
-                    biased;
-                    () = readiness.quiesced() => return,
-                    _ = hangups.recv() => drop(told.reload().await),
-                }
+                hangups.recv().await;
+                drop(told.reload().await);
             }
         };
         let account = told.account;
-        let mut course = Course { content: Content::new(path, text), source, policies, account };
+        let mut course = Course { content: Content::new(path, text), source, policies, points, account };
         let mut ticks = time::interval(LOOK.into());
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            // A request that was accepted is answered before the file is looked at for any other reason.
-            let answer = tokio::select! {
+            tokio::select! {
+                // A request that was accepted is answered before the file is looked at for any other reason.
                 biased;
-                () = readiness.quiesced() => return,
-                Some(answer) = asked.recv() => answer,
+                Some(answer) = asked.recv() => {
+                    let _gone = answer.send(course.look(true).await);
+                }
                 // Several signals before a look are one.
-                _ = hangups.recv() => {
-                    drop(course.look(true).await);
-                    continue;
-                }
-                _ = ticks.tick() => {
-                    drop(course.look(false).await);
-                    continue;
-                }
-            };
-            let _gone = answer.send(course.look(true).await);
+                _ = hangups.recv() => drop(course.look(true).await),
+                _ = ticks.tick() => drop(course.look(false).await),
+            }
+        }
+    };
+    let task = async move {
+        tokio::select! {
+            biased; // Also in the middle of a replacement, which has changed nothing as long as it waits.
+            () = readiness.quiesced() => {}
+            () = keep => {}
         }
     };
     host.world.tasks.spawn(TASK, Box::pin(task));
@@ -201,6 +214,7 @@ struct Course {
     content: Content,
     source: Source,
     policies: Policies,
+    points: Points,
     account: Arc<Account>,
 }
 
@@ -215,8 +229,7 @@ impl Course {
             }
             Found::News(text) => text,
         };
-        let replaced = self.source.read(&text).and_then(|next| self.policies.replace(next));
-        match replaced {
+        match self.replace(&text).await {
             Ok(policy) => {
                 self.content.taken(text);
                 self.account.took(policy.generation);
@@ -227,5 +240,12 @@ impl Course {
                 Err(self.account.rejected(rejected))
             }
         }
+    }
+
+    async fn replace(&self, text: &str) -> Result<Arc<Policy>, Rejected> {
+        let next = self.source.read(text)?;
+        let passed = self.points.pass(Point::PolicySwap).await;
+        passed.map_err(|injected| Rejected::new(Cause::Interrupted, injected.to_string()))?;
+        self.policies.replace(next)
     }
 }
