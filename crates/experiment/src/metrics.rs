@@ -2,7 +2,7 @@
 
 use base::Nanos;
 use prometheus_client::{
-    metrics::{counter::Counter, family::Family, histogram::Histogram},
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::{Registry, Unit},
 };
 
@@ -16,9 +16,17 @@ const ROWS: [f64; 9] = [1.0, 3.0, 6.0, 12.0, 24.0, 48.0, 96.0, 192.0, 384.0];
 const SECONDS: [f64; 12] =
     [0.0001, 0.000_25, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0];
 
+/// Which end of a wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Waits {
+    Begins,
+    Ends,
+}
+
 /// Counters and histograms of the recorder.
 pub struct Metrics {
     offered: Counter,
+    waiting: Gauge,
     unclaimed: Counter,
     refused: Counter,
     committed: Counter,
@@ -38,6 +46,7 @@ impl Metrics {
         let outcome = |name| outcomes.get_or_create_owned(&[("outcome", name)]);
         Self {
             offered: Counter::default(),
+            waiting: Gauge::default(),
             unclaimed: Counter::default(),
             refused: outcome("refused"),
             committed: outcome("committed"),
@@ -54,6 +63,7 @@ impl Metrics {
     /// Makes them visible.
     pub fn register(&self, registry: &mut Registry) {
         registry.register("exposures_offered", "Exposures handed to the recorder", self.offered.clone());
+        registry.register("exposures_waiting", "Exposures that wait for the writer", self.waiting.clone());
         registry.register("exposures", "Exposures by what became of them", self.outcomes.clone());
         let help = "Exposures that were settled after their caller had left";
         registry.register("exposures_unclaimed", help, self.unclaimed.clone());
@@ -64,6 +74,15 @@ impl Metrics {
 
     pub(crate) fn offered(&self, rows: usize) {
         self.offered.inc_by(rows as u64);
+    }
+
+    /// So many begin to wait for the writer, or wait no longer.
+    pub(crate) fn waiting(&self, rows: usize, waits: Waits) {
+        let rows = i64::try_from(rows).unwrap_or(i64::MAX);
+        match waits {
+            Waits::Begins => self.waiting.inc_by(rows),
+            Waits::Ends => self.waiting.dec_by(rows),
+        };
     }
 
     pub(crate) fn refused(&self, rows: usize) {

@@ -22,7 +22,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use crate::{
     decide::Exposure,
     ledger::{Ledger, Stored, WriteError},
-    metrics::Metrics,
+    metrics::{Metrics, Waits},
 };
 
 /// What became of one exposure that the ledger answered for.
@@ -117,10 +117,14 @@ impl Recorder {
         let room = Arc::clone(&self.room).try_acquire_many_owned(places);
         let entry = room.map_err(|_| RecordError::Full).map(|room| Entry { exposures, answer, room });
         let sent = entry.and_then(|entry| {
-            self.entries.try_send(entry).map_err(|error| match error {
-                mpsc::error::TrySendError::Full(_) => RecordError::Full,
-                mpsc::error::TrySendError::Closed(_) => RecordError::Closed,
-            })
+            self.metrics.waiting(rows, Waits::Begins);
+            self.entries
+                .try_send(entry)
+                .map_err(|error| match error {
+                    mpsc::error::TrySendError::Full(_) => RecordError::Full,
+                    mpsc::error::TrySendError::Closed(_) => RecordError::Closed,
+                })
+                .inspect_err(|_| self.metrics.waiting(rows, Waits::Ends))
         });
         sent.inspect_err(|_| self.metrics.refused(rows))?;
         Ok(Pending(pending))
@@ -158,10 +162,12 @@ impl<L: Ledger> Writer<L> {
     pub async fn run(mut self) {
         while let Some(first) = self.entries.recv().await {
             let mut batch = Batch::default();
+            self.metrics.waiting(first.exposures.len(), Waits::Ends);
             batch.add(first);
             while batch.exposures.len() < self.batch_rows_max
                 && let Ok(next) = self.entries.try_recv()
             {
+                self.metrics.waiting(next.exposures.len(), Waits::Ends);
                 batch.add(next);
             }
             self.commit(batch).await;

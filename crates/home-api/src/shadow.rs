@@ -10,7 +10,7 @@ use base::{Identity, WallClock, tasks::Spawn};
 use model::policy::{Mechanism, Policy, SummaryPolicy};
 use rollout::report::Sample;
 use runtime::Policies;
-use serve::count::Count;
+use serve::OpenCount;
 use sha2::{Digest as _, Sha256};
 use summary::{Comparison, Rejection, Signed, Summary, claims};
 
@@ -30,7 +30,7 @@ pub(crate) struct Bench {
     metrics: Arc<HomeMetrics>,
     tasks: Arc<dyn Spawn>,
     wall: Arc<dyn WallClock>,
-    room: Count,
+    room: OpenCount,
     samples: Samples,
 }
 
@@ -44,7 +44,7 @@ impl Bench {
         wall: Arc<dyn WallClock>,
         secret: u128,
     ) -> Self {
-        let (room, samples) = (Count::default(), Samples { kept: Mutex::default(), secret });
+        let (room, samples) = (OpenCount::default(), Samples { kept: Mutex::default(), secret });
         Self { authority, policies, metrics, tasks, wall, room, samples }
     }
 
@@ -60,6 +60,11 @@ impl Bench {
         let (bench, era, identity) = (Arc::clone(self), Arc::clone(era), identity.clone());
         let policy = Arc::clone(policy);
         Pending(Some(Case { bench, era, policy, identity, policy_version, signed }))
+    }
+
+    /// Comparisons under way, and samples that are kept.
+    pub(crate) fn held(&self) -> (usize, usize) {
+        (self.room.now(), self.samples.lock().len())
     }
 
     /// Samples that are not too old, oldest first.

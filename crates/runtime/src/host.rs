@@ -13,13 +13,13 @@ use crate::{authenticate::Authenticator, link_metrics::Links, policy::Policies, 
 pub type Channel = Link;
 
 /// A connection attempt that takes longer has met a host that is gone.
-const CONNECT_TIMEOUT: Nanos = Nanos::from_millis(1_000);
+pub(crate) const CONNECT_TIMEOUT: Nanos = Nanos::from_millis(1_000);
 /// First pause between connection attempts.
 const BACKOFF_MIN: Nanos = Nanos::from_millis(10);
 /// Longest pause; a peer that is back is found again within it.
 const BACKOFF_MAX: Nanos = Nanos::from_millis(500);
 /// Largest answer of a service or of an emulated dependency.
-const MESSAGE_BYTES_MAX: u32 = 1 << 20;
+pub(crate) const MESSAGE_BYTES_MAX: u32 = 1 << 20;
 /// Cancelled streams whose late frames are still recognised.
 const RESET_STREAMS_MAX: u32 = 1_024;
 /// For how long they are.

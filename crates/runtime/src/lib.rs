@@ -2,6 +2,7 @@
 //! context of a call and its way out to the next hop, the ledger and the files that a process follows, and its start.
 
 pub mod authenticate;
+pub mod bounds;
 pub mod call;
 pub mod follow;
 pub mod host;

@@ -10,10 +10,12 @@ pub fn limits(policy: &Arc<Policy>, service: ServiceName) -> serve::Limits {
     let (limits, times) = (&policy.limits, policy.service(service));
     serve::Limits {
         connections_max: limits.connections_max,
+        requests_max: limits.requests_max,
         streams_max: limits.streams_max,
         header_bytes_max: limits.header_bytes_max,
         body_bytes_max: limits.body_bytes_max,
         first_byte_timeout: limits.first_byte_timeout,
+        write_stall_timeout: limits.write_stall_timeout,
         keep_alive_interval: limits.keep_alive_interval,
         keep_alive_timeout: limits.keep_alive_timeout,
         stream_window_bytes: limits.stream_window_bytes,

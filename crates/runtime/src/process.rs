@@ -3,7 +3,7 @@
 use std::{future::Future, sync::Arc};
 
 use crate::{
-    authenticate,
+    authenticate, bounds,
     host::{Host, StartError},
     limits,
     policy::Policies,
@@ -107,8 +107,12 @@ impl Process {
         let gate = authenticate::gate(Arc::clone(&host.authenticator), Arc::clone(&host.world.ids));
         let service = host.service;
         let in_force = InForce::from(limits::limits(&host.policies.current(), service));
-        let follows = in_force.clone();
-        host.policies.add(move |next: &Arc<Policy>| follows.replace(limits::limits(next, service)));
+        bounds::publish(&self.registry, &host.policies.current(), service);
+        let (follows, registry) = (in_force.clone(), self.registry.clone());
+        host.policies.add(move |next: &Arc<Policy>| {
+            bounds::publish(&registry, next, service);
+            follows.replace(limits::limits(next, service));
+        });
         self.policies = Some(host.policies.clone());
         self.open(service.as_str(), listener, routes.gate(&gate), in_force)
     }

@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderName, StatusCode};
 use tonic::Status;
 
 use crate::{
-    count::Counted,
+    count::Open,
     exchange::Port,
     metrics::Outcome,
     render::{PHASE_HEADER, REASON_HEADER},
@@ -37,7 +37,7 @@ pub(crate) struct Account {
     /// The response has ended: it was handed over in full, or has failed by itself.
     ended: bool,
     /// Until it is answered.
-    open: Option<Counted>,
+    open: Option<Open>,
 }
 
 impl Account {

@@ -61,6 +61,9 @@ where
     let (http2, peeked) = match told {
         Ok(told) => told,
         Err(error) => {
+            if error.kind() == io::ErrorKind::TimedOut {
+                port.metrics.connection_silent();
+            }
             tracing::debug!(%error, "connection closed before its first request");
             return;
         }
@@ -82,6 +85,9 @@ where
         serve_http1(io, service).await
     };
     if let Err(error) = result {
+        if error.is_timeout() && !stalled.load(Ordering::Relaxed) {
+            port.metrics.connection_silent();
+        }
         tracing::debug!(%error, "connection ended");
     }
     if stalled.load(Ordering::Relaxed) {

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 /// Counts what is open. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct Count(Arc<Inner>);
+pub struct OpenCount(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -19,9 +19,9 @@ struct Inner {
 
 /// One of what is counted; over when dropped.
 #[derive(Debug)]
-pub struct Counted(Count);
+pub struct Open(OpenCount);
 
-impl Drop for Counted {
+impl Drop for Open {
     fn drop(&mut self) {
         let inner = &self.0.0;
         if inner.open.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -30,23 +30,23 @@ impl Drop for Counted {
     }
 }
 
-impl Count {
+impl OpenCount {
     /// One more.
-    pub fn enter(&self) -> Counted {
+    pub fn enter(&self) -> Open {
         self.0.open.fetch_add(1, Ordering::AcqRel);
-        Counted(self.clone())
+        Open(self.clone())
     }
 
-    /// One more, unless there are `max`. Those beyond a bound that was lowered stay until they end.
-    pub fn enter_below(&self, max: usize) -> Option<Counted> {
+    /// One more, unless `max` are open. Those beyond a bound that was lowered stay until they end.
+    pub fn enter_below(&self, max: usize) -> Option<Open> {
         let open = &self.0.open;
         let entered =
             open.fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| (now < max).then_some(now + 1));
-        entered.is_ok().then(|| Counted(self.clone()))
+        entered.is_ok().then(|| Open(self.clone()))
     }
 
     /// How many there are.
-    pub fn get(&self) -> usize {
+    pub fn now(&self) -> usize {
         self.0.open.load(Ordering::Acquire)
     }
 
@@ -57,7 +57,7 @@ impl Count {
             tokio::pin!(none_left);
             // Registered before the count is read, so that the last one cannot end unseen in between.
             none_left.as_mut().enable();
-            if self.get() == 0 {
+            if self.now() == 0 {
                 return;
             }
             none_left.await;
@@ -71,23 +71,9 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn a_bound_that_is_lowered_takes_nothing_back_and_lets_nobody_in() {
-        let count = Count::default();
-        let (first, second) = (count.enter_below(2), count.enter_below(2));
-        assert!(first.is_some() && second.is_some());
-        assert!(count.enter_below(2).is_none());
-        assert!(count.enter_below(1).is_none());
-        drop(first);
-        assert!(count.enter_below(1).is_none(), "one is as many as there may be");
-        drop(second);
-        assert!(count.enter_below(1).is_some());
-        assert_eq!(count.get(), 0);
-    }
-
     #[tokio::test]
     async fn a_wait_ends_with_the_last_one() {
-        let count = Count::default();
+        let count = OpenCount::default();
         let (first, second) = (count.enter(), count.enter());
         let none = count.none();
         tokio::pin!(none);
@@ -95,6 +81,19 @@ mod tests {
         drop(first);
         assert!(none.as_mut().now_or_never().is_none());
         drop(second);
-        assert_eq!((count.get(), none.now_or_never()), (0, Some(())));
+        assert_eq!((count.now(), none.now_or_never()), (0, Some(())));
+    }
+    #[test]
+    fn a_bound_that_is_lowered_takes_nothing_back_and_lets_nobody_in() {
+        let connections = OpenCount::default();
+        let (first, second) = (connections.enter_below(2), connections.enter_below(2));
+        assert!(first.is_some() && second.is_some());
+        assert!(connections.enter_below(2).is_none());
+        assert!(connections.enter_below(1).is_none());
+        drop(first);
+        assert!(connections.enter_below(1).is_none(), "one is as many as there may be");
+        drop(second);
+        assert!(connections.enter_below(1).is_some());
+        assert_eq!(connections.now(), 0);
     }
 }

@@ -220,8 +220,9 @@ impl Port {
         }
         let long_lived = self.routes.is_long_lived(request.uri().path());
         let requests_max = limits.requests_max as usize;
-        // This one is among them. Whoever asks after the process's health is told, however busy it is.
-        if self.lifecycle.open_count() > requests_max && !long_lived {
+        // This one is among them. A response that nobody reads is work as well. Whoever asks after the process's health is told, however busy it is.
+        let under_way = self.lifecycle.open_count() + self.lifecycle.responding_count();
+        if under_way > requests_max && !long_lived {
             let message = format!("{requests_max} requests are under way, the most that this process takes");
             return Err(Refusal::new(Reason::Overload, message).retry_after(FULL_RETRY_AFTER));
         }

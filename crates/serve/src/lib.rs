@@ -8,7 +8,7 @@ mod account;
 pub mod admin;
 pub mod body;
 pub mod connection;
-pub mod count;
+mod count;
 pub mod exchange;
 pub mod health;
 pub mod io;
@@ -25,7 +25,7 @@ pub mod telemetry;
 mod work;
 mod writing;
 
-pub use count::{Count, Counted};
+pub use count::{Open, OpenCount};
 pub use exchange::Arrival;
 pub use limits::{InForce, Limits, Snapshot};
 pub use routes::Routes;

@@ -12,7 +12,7 @@ use base::{Clock, Nanos};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::count::{Count, Counted};
+use crate::count::{Open, OpenCount};
 
 /// Where the process is (DESIGN 3.10).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -76,17 +76,17 @@ pub struct Lifecycle {
     entered: Arc<[AtomicU64; Stage::ALL.len()]>,
     quiesce: CancellationToken,
     kill: CancellationToken,
-    listeners: Count,
-    exchanges: Count,
-    responses: Count,
+    listeners: OpenCount,
+    exchanges: OpenCount,
+    responses: OpenCount,
 }
 
 impl fmt::Debug for Lifecycle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lifecycle")
             .field("stage", &self.stage())
-            .field("exchanges", &self.exchanges.get())
-            .field("responses", &self.responses.get())
+            .field("exchanges", &self.exchanges.now())
+            .field("responses", &self.responses.now())
             .finish_non_exhaustive()
     }
 }
@@ -102,9 +102,9 @@ impl Lifecycle {
             entered: Arc::new(entered),
             quiesce: CancellationToken::new(),
             kill: CancellationToken::new(),
-            listeners: Count::default(),
-            exchanges: Count::default(),
-            responses: Count::default(),
+            listeners: OpenCount::default(),
+            exchanges: OpenCount::default(),
+            responses: OpenCount::default(),
         }
     }
 
@@ -130,8 +130,8 @@ impl Lifecycle {
                     from = stage.as_str(),
                     to = to.as_str(),
                     %after,
-                    exchanges = self.exchanges.get(),
-                    responses = self.responses.get(),
+                    exchanges = self.exchanges.now(),
+                    responses = self.responses.now(),
                     "lifecycle"
                 );
                 *stage = to;
@@ -182,28 +182,28 @@ impl Lifecycle {
     }
 
     /// Counts a listener in, until it is closed.
-    pub fn listen(&self) -> Counted {
+    pub fn listen(&self) -> Open {
         self.listeners.enter()
     }
 
     /// Counts an exchange in, until it is answered.
-    pub fn open(&self) -> Counted {
+    pub fn open(&self) -> Open {
         self.exchanges.enter()
     }
 
     /// Counts a response in, until its reader has taken all of it.
-    pub fn respond(&self) -> Counted {
+    pub fn respond(&self) -> Open {
         self.responses.enter()
     }
 
     /// Exchanges that are not answered.
     pub fn open_count(&self) -> usize {
-        self.exchanges.get()
+        self.exchanges.now()
     }
 
     /// Responses that were begun, and that their readers have not taken.
     pub fn responding_count(&self) -> usize {
-        self.responses.get()
+        self.responses.now()
     }
 
     /// Ends when no listener is open.
@@ -217,7 +217,7 @@ impl Lifecycle {
             self.exchanges.none().await;
             // What is answered meanwhile becomes a response before it stops being an exchange.
             self.responses.none().await;
-            if self.exchanges.get() == 0 {
+            if self.exchanges.now() == 0 {
                 return;
             }
         }

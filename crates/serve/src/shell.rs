@@ -20,7 +20,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::{
     connection,
-    count::Count,
+    count::OpenCount,
     exchange::Port,
     health::Readiness,
     lifecycle::{Lifecycle, Stage},
@@ -104,7 +104,7 @@ pub struct Shell {
     pub readiness: Readiness,
     clock: Arc<dyn Clock>,
     points: Points,
-    connections: Vec<Count>,
+    connections: Vec<OpenCount>,
 }
 
 impl Shell {
@@ -127,7 +127,7 @@ impl Shell {
 
     /// Accepts on a port until quiescing begins. A connection holds a permit from before its task exists.
     pub fn open<L: Listener>(&mut self, listener: L, port: Port) {
-        let connections = Count::default();
+        let connections = OpenCount::default();
         self.connections.push(connections.clone());
         let stop = self.lifecycle.quiesce_token().clone();
         let supervisor = self.supervisor.clone();
@@ -145,7 +145,8 @@ impl Shell {
     }
 
     /// Declares the process ready, waits for `stop`, and takes it through the five phases of its end: quiesce, close
-    /// producers, drain, reconcile, terminate. The first three have `drain` together, which is asked for when `stop` has come, and `hasten` ends them at once; the
+    /// producers, drain, reconcile, terminate. The first three have `drain` together, which is asked
+    /// for when `stop` has come, and `hasten` ends them at once; the
     /// last two have [`RECONCILE_MAX`], which a later `hasten` ends as well, and [`TERMINATE_MAX`]. The ports, and with them
     /// their services, are gone when this returns.
     pub async fn run(
@@ -229,7 +230,12 @@ impl Shell {
     }
 }
 
-async fn accept<L: Listener>(mut listener: L, port: Arc<Port>, supervisor: Supervisor, connections: Count) {
+async fn accept<L: Listener>(
+    mut listener: L,
+    port: Arc<Port>,
+    supervisor: Supervisor,
+    connections: OpenCount,
+) {
     let tasks = supervisor.kind(CONNECTION_TASK);
     loop {
         let io = match listener.accept().await {

@@ -14,7 +14,7 @@ use base::{Clock, Nanos};
 use bytes::Bytes;
 use tokio::sync::Notify;
 
-use crate::{count::Counted, metrics::ResponseGauges};
+use crate::{count::Open, metrics::ResponseGauges};
 
 /// Largest piece that is handed over at once: so much has to leave within the stall bound.
 pub(crate) const PIECE_BYTES_MAX: usize = 16 * 1_024;
@@ -92,12 +92,12 @@ pub(crate) struct Writing {
     writers: Option<Arc<Writers>>,
     /// Pieces that were handed over and have not left.
     pieces: AtomicUsize,
-    _counted: Counted,
+    _counted: Open,
 }
 
 impl Writing {
     pub(crate) fn begin(
-        counted: Counted,
+        counted: Open,
         gauges: &Arc<ResponseGauges>,
         writers: Option<Arc<Writers>>,
     ) -> Arc<Self> {

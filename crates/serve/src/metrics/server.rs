@@ -96,6 +96,7 @@ pub(super) struct Families {
     refused: Family<Server, Counter>,
     streams_cut: Family<Server, Counter>,
     readers_cut: Family<Server, Counter>,
+    silent: Family<Server, Counter>,
     responses: Family<Server, Gauge>,
     response_bytes: Family<Server, Gauge>,
     largest: Family<ByPart, Gauge>,
@@ -118,6 +119,7 @@ impl Families {
             refused: Family::default(),
             streams_cut: Family::default(),
             readers_cut: Family::default(),
+            silent: Family::default(),
             responses: Family::default(),
             response_bytes: Family::default(),
             largest: Family::default(),
@@ -144,6 +146,8 @@ impl Families {
         let help =
             "Responses whose reader took nothing of them for the whole stall bound; their connection was cut";
         registry.register("readers_cut", help, all.readers_cut);
+        let help = "Connections closed because their peer said nothing in time";
+        registry.register("connections_silent", help, all.silent);
         let help = "Responses that were begun and that their readers have not taken";
         registry.register("responses_open", help, all.responses);
         let help = "Bytes of responses that were handed over to be written and have not been";
@@ -206,6 +210,7 @@ pub struct ServerMetrics {
     refused: Counter,
     streams_cut: Counter,
     readers_cut: Counter,
+    silent: Counter,
     responses: Arc<ResponseGauges>,
     header_bytes_largest: Gauge,
     body_bytes_largest: Gauge,
@@ -240,6 +245,7 @@ impl ServerMetrics {
             refused: families.refused.get_or_create_owned(&label),
             streams_cut: families.streams_cut.get_or_create_owned(&label),
             readers_cut: families.readers_cut.get_or_create_owned(&label),
+            silent: families.silent.get_or_create_owned(&label),
             responses: Arc::new(ResponseGauges {
                 open: families.responses.get_or_create_owned(&label),
                 bytes: families.response_bytes.get_or_create_owned(&label),
@@ -294,6 +300,11 @@ impl ServerMetrics {
     /// A stream was reset by this side because its peer did not read, or did not send, in time.
     pub fn stream_cut(&self) {
         self.streams_cut.inc();
+    }
+
+    /// A connection was closed because its peer said nothing in time: no first byte, half a head, no answer to a PING.
+    pub fn connection_silent(&self) {
+        self.silent.inc();
     }
 
     /// So many responses lost their connection, because their reader took nothing of one of them in time.
