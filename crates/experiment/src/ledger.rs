@@ -1,6 +1,8 @@
 //! Ledger: where exposures are kept for good. The trait says what a store must promise; [`sqlite`] keeps the promise on
-//! disk, [`memory`] for as long as the process lives.
+//! disk, [`memory`] for as long as the process lives. [`location`] says where a ledger is, [`audit`] reads it.
 
+pub mod audit;
+pub mod location;
 pub mod memory;
 pub mod sqlite;
 
@@ -8,6 +10,7 @@ use std::{fmt, future::Future};
 
 use crate::decide::{Exposure, exposure::BodyDigest};
 
+pub use location::Location;
 pub use memory::MemoryLedger;
 pub use sqlite::{OpenError, SqliteLedger};
 

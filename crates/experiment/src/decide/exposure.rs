@@ -79,31 +79,79 @@ impl Exposure {
             region: identity.region.clone(),
             origin: context.origin,
         };
-        let identifying = exposure.identifying();
-        exposure.event_id = Uuid::new_v5(&NAMESPACE, &identifying);
-        exposure.body = exposure.digest(&identifying);
+        (exposure.event_id, exposure.body) = exposure.statement().seal();
         exposure
+    }
+
+    /// What the record states, as text.
+    pub fn statement(&self) -> Statement<'_> {
+        Statement {
+            tenant: self.tenant.as_str(),
+            subject: self.subject.as_str(),
+            experiment_id: &self.experiment_id,
+            experiment_version: self.experiment_version,
+            variant: &self.variant,
+            request_id: self.request_id.as_str(),
+            surface: &self.surface,
+            class: self.class.as_str(),
+            region: self.region.as_str(),
+            origin: self.origin.as_str(),
+        }
+    }
+}
+
+/// What a record states, as it is written down. Whoever reads a record back seals its statement again: the id and the
+/// digest beside it are what the service wrote only if they come out the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Statement<'a> {
+    /// The tenant.
+    pub tenant: &'a str,
+    /// The subject.
+    pub subject: &'a str,
+    /// The experiment.
+    pub experiment_id: &'a str,
+    /// Version of its definition.
+    pub experiment_version: u32,
+    /// The arm that was shown.
+    pub variant: &'a str,
+    /// The logical operation.
+    pub request_id: &'a str,
+    /// Where it was shown.
+    pub surface: &'a str,
+    /// The subject's workload class.
+    pub class: &'a str,
+    /// The caller's region.
+    pub region: &'a str,
+    /// Who caused it.
+    pub origin: &'a str,
+}
+
+impl Statement<'_> {
+    /// The id and the digest that belong to it.
+    pub fn seal(&self) -> (Uuid, BodyDigest) {
+        let identifying = self.identifying();
+        (Uuid::new_v5(&NAMESPACE, &identifying), self.digest(&identifying))
     }
 
     /// The canonical form of what makes the event: every field preceded by its length in four bytes, so that no two
     /// lists of fields read alike; numbers big-endian.
     fn identifying(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(192);
-        field(&mut bytes, self.tenant.as_str().as_bytes());
-        field(&mut bytes, self.subject.as_str().as_bytes());
+        field(&mut bytes, self.tenant.as_bytes());
+        field(&mut bytes, self.subject.as_bytes());
         field(&mut bytes, self.experiment_id.as_bytes());
         field(&mut bytes, &self.experiment_version.to_be_bytes());
         field(&mut bytes, self.variant.as_bytes());
-        field(&mut bytes, self.request_id.as_str().as_bytes());
+        field(&mut bytes, self.request_id.as_bytes());
         bytes
     }
 
     fn digest(&self, identifying: &[u8]) -> BodyDigest {
         let mut rest = Vec::with_capacity(96);
         field(&mut rest, self.surface.as_bytes());
-        field(&mut rest, self.class.as_str().as_bytes());
-        field(&mut rest, self.region.as_str().as_bytes());
-        field(&mut rest, self.origin.as_str().as_bytes());
+        field(&mut rest, self.class.as_bytes());
+        field(&mut rest, self.region.as_bytes());
+        field(&mut rest, self.origin.as_bytes());
         let mut hash = Sha256::new();
         hash.update(BODY_DOMAIN);
         hash.update(identifying);

@@ -18,7 +18,7 @@
 //! log may or may not hold the transaction when it is next recovered (a failed fsync, for one, says nothing about what
 //! reached the disk), so the outcome is unknown. In doubt about its transaction state a connection is not used again.
 
-mod open;
+pub(super) mod open;
 
 use std::{collections::HashMap, path::Path, sync::Arc};
 

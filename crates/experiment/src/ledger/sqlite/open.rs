@@ -39,6 +39,9 @@ const MIGRATIONS: [&str; 1] = ["
 /// only the schema and both ends of the table and of its index are read.
 const FULL_CHECK_BYTES_MAX: i64 = 64 << 20;
 
+/// How long a reader waits while a writer recovers the log that a killed one left behind.
+const READER_PATIENCE: Nanos = Nanos::from_secs(5);
+
 /// A file that cannot be used as a ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenError {
@@ -68,6 +71,34 @@ pub(super) fn options(path: &Path, busy_timeout: Nanos) -> SqliteConnectOptions 
         .statement_cache_capacity(16)
         .thread_name(|_| "ledger".to_owned())
         .disable_statement_logging()
+}
+
+/// How the file is opened by somebody who does not write to it, and who waits for a writer that recovers its log.
+pub(in crate::ledger) fn options_to_read(path: &Path) -> SqliteConnectOptions {
+    SqliteConnectOptions::new()
+        .filename(path)
+        .read_only(true)
+        .busy_timeout(READER_PATIENCE.into())
+        .pragma("cache_size", "-512")
+        .thread_name(|_| "ledger-reader".to_owned())
+        .disable_statement_logging()
+}
+
+/// Why the file is nothing that can be read as a ledger, if so.
+pub(in crate::ledger) async fn refusal_to_read(
+    connection: &mut SqliteConnection,
+) -> Result<Option<String>, sqlx::Error> {
+    let known = MIGRATIONS.len();
+    Ok(match identity(connection).await? {
+        Identity::Empty => Some("the file is empty".into()),
+        Identity::Foreign => Some("the file is a database of something else".into()),
+        Identity::Ledger { version } if version > known => {
+            Some(format!("its schema has version {version}, this program knows up to {known}"))
+        }
+        Identity::Ledger { .. } => {
+            check(connection).await?.map(|fault| format!("the file is damaged: {fault}"))
+        }
+    })
 }
 
 /// Opens the file for the first time in this process.
