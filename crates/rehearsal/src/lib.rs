@@ -8,6 +8,7 @@ pub mod admin;
 mod calendar;
 pub mod control;
 mod evidence;
+pub mod exposures;
 pub mod gates;
 pub mod html;
 pub mod keys;
