@@ -33,7 +33,7 @@ pub const LINE_BYTES_MAX: usize = 64 << 10;
 
 /// A line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "line", rename_all = "snake_case", deny_unknown_fields)]
+#[serde(tag = "line", rename_all = "snake_case")]
 pub enum Line {
     /// The first one.
     Run(Run),
@@ -45,6 +45,7 @@ pub enum Line {
 
 /// The run that was recorded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Run {
     /// [`SCHEMA`].
     pub schema: String,
@@ -58,6 +59,7 @@ pub struct Run {
 
 /// One logical operation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Operation {
     /// Its id, the same for every attempt.
     pub id: String,
@@ -95,6 +97,7 @@ pub enum Ending {
 
 /// One attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Attempt {
     /// Place of the target in [`Run::targets`].
     pub target: u8,
@@ -107,6 +110,7 @@ pub struct Attempt {
 
 /// An arm that the caller was shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Arm {
     /// The experiment.
     pub experiment_id: String,
@@ -122,6 +126,7 @@ pub struct Arm {
 
 /// The end of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct End {
     /// Operations that were sent.
     pub operations: u64,

@@ -331,7 +331,7 @@ fn take(report: &mut Report, walked: Walked) {
 fn ladder_callers(options: &MigrationOptions) -> [Offered; 2] {
     [
         Offered { member: Member::HOME_API, rate: Rate::Scale(options.scale) },
-        Offered { member: Member::Replica(0), rate: Rate::PerSecond(SECOND_PER_S) },
+        Offered { member: Member::HOME_API_2, rate: Rate::PerSecond(SECOND_PER_S) },
     ]
 }
 

@@ -191,7 +191,8 @@ impl Account {
             .iter()
             .filter_map(|record| Some(format!("{}: {}", record.path, record.gap.as_ref()?)))
             .collect();
-        let explained = |class| !gaps.is_empty() && class == Class::Orphan;
+        let known = gaps.is_empty() && !self.records.is_empty();
+        let explained = |class| !known && class == Class::Orphan;
         let failed = self.discrepancies.iter().any(|one| one.count > 0 && !explained(one.class));
         if self.records.is_empty() {
             self.reasons.push("there is no record".to_owned());
