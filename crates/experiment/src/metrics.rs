@@ -1,12 +1,16 @@
-//! Metrics: what became of exposures. Offered = refused + settled by outcome + waiting.
+//! Metrics: what became of exposures, and what waits. Offered = refused + turned down + settled by outcome + waiting.
 
 use base::Nanos;
 use prometheus_client::{
-    metrics::{counter::Counter, family::Family, histogram::Histogram},
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::{Registry, Unit},
 };
 
-use crate::{ledger::WriteError, recorder::Outcome};
+use crate::{
+    decide::Exposure,
+    ledger::WriteError,
+    recorder::{Outcome, RecordError},
+};
 
 type Outcomes = Family<[(&'static str, &'static str); 1], Counter>;
 
@@ -16,11 +20,12 @@ const ROWS: [f64; 9] = [1.0, 3.0, 6.0, 12.0, 24.0, 48.0, 96.0, 192.0, 384.0];
 const SECONDS: [f64; 12] =
     [0.0001, 0.000_25, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0];
 
-/// Counters and histograms of the recorder.
+/// Counters, gauges and histograms of the recorder.
 pub struct Metrics {
     offered: Counter,
     unclaimed: Counter,
     refused: Counter,
+    down: Counter,
     committed: Counter,
     replayed: Counter,
     conflict: Counter,
@@ -29,6 +34,33 @@ pub struct Metrics {
     outcomes: Outcomes,
     rows: Histogram,
     seconds: Histogram,
+    probes: Outcomes,
+    sound: Counter,
+    failed: Counter,
+    queue: Queue,
+    queue_rows_limit: Gauge,
+    queue_bytes_limit: Gauge,
+}
+
+/// What is in the queue.
+#[derive(Clone, Default)]
+struct Queue {
+    rows: Gauge,
+    bytes: Gauge,
+}
+
+/// An entry of the queue, as the gauges show it; leaves them when it is dropped.
+pub(crate) struct Waiting {
+    queue: Queue,
+    rows: i64,
+    bytes: i64,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.queue.rows.dec_by(self.rows);
+        self.queue.bytes.dec_by(self.bytes);
+    }
 }
 
 impl Metrics {
@@ -36,10 +68,13 @@ impl Metrics {
     pub fn new() -> Self {
         let outcomes = Outcomes::default();
         let outcome = |name| outcomes.get_or_create_owned(&[("outcome", name)]);
+        let probes = Outcomes::default();
+        let probe = |name| probes.get_or_create_owned(&[("outcome", name)]);
         Self {
             offered: Counter::default(),
             unclaimed: Counter::default(),
             refused: outcome("refused"),
+            down: outcome("down"),
             committed: outcome("committed"),
             replayed: outcome("replayed"),
             conflict: outcome("conflict"),
@@ -47,7 +82,13 @@ impl Metrics {
             ambiguous: outcome("ambiguous"),
             rows: Histogram::new(ROWS),
             seconds: Histogram::new(SECONDS),
+            sound: probe("sound"),
+            failed: probe("failed"),
+            queue: Queue::default(),
+            queue_rows_limit: Gauge::default(),
+            queue_bytes_limit: Gauge::default(),
             outcomes,
+            probes,
         }
     }
 
@@ -60,14 +101,48 @@ impl Metrics {
         registry.register("exposure_transaction_rows", "Distinct rows of a transaction", self.rows.clone());
         let help = "Time of a ledger transaction";
         registry.register_with_unit("exposure_transaction", help, Unit::Seconds, self.seconds.clone());
+        let help = "Questions to an idle or failing ledger whether it would take a row";
+        registry.register("exposure_ledger_probes", help, self.probes.clone());
+        registry.register(
+            "exposure_queue_rows",
+            "Exposures that wait for the writer",
+            self.queue.rows.clone(),
+        );
+        let help = "Exposures that may wait for the writer";
+        registry.register("exposure_queue_rows_limit", help, self.queue_rows_limit.clone());
+        let help = "Size of the exposures that wait for the writer";
+        registry.register("exposure_queue_bytes", help, self.queue.bytes.clone());
+        let help = "Size that the exposures that may wait cannot exceed";
+        registry.register("exposure_queue_bytes_limit", help, self.queue_bytes_limit.clone());
     }
 
     pub(crate) fn offered(&self, rows: usize) {
         self.offered.inc_by(rows as u64);
     }
 
-    pub(crate) fn refused(&self, rows: usize) {
-        self.refused.inc_by(rows as u64);
+    pub(crate) fn refused(&self, error: RecordError, rows: usize) {
+        let counter = if error == RecordError::Down { &self.down } else { &self.refused };
+        counter.inc_by(rows as u64);
+    }
+
+    pub(crate) fn limits(&self, rows: usize, bytes: usize) {
+        let number = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+        self.queue_rows_limit.set(number(rows));
+        self.queue_bytes_limit.set(number(bytes));
+    }
+
+    /// Exposures wait from now on until what this returns is dropped.
+    pub(crate) fn waits(&self, exposures: &[Exposure]) -> Waiting {
+        let number = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+        let (rows, bytes) = (number(exposures.len()), number(exposures.iter().map(Exposure::bytes).sum()));
+        self.queue.rows.inc_by(rows);
+        self.queue.bytes.inc_by(bytes);
+        Waiting { queue: self.queue.clone(), rows, bytes }
+    }
+
+    pub(crate) fn probed(&self, sound: bool) {
+        let counter = if sound { &self.sound } else { &self.failed };
+        counter.inc();
     }
 
     pub(crate) fn unclaimed(&self, rows: usize) {
@@ -117,5 +192,11 @@ impl Metrics {
 
     pub(crate) fn unclaimed_count(&self) -> u64 {
         self.unclaimed.get()
+    }
+
+    /// Rows and bytes in the queue, each with its limit.
+    pub(crate) fn queue_state(&self) -> [(i64, i64); 2] {
+        let (rows, bytes) = (self.queue.rows.get(), self.queue.bytes.get());
+        [(rows, self.queue_rows_limit.get()), (bytes, self.queue_bytes_limit.get())]
     }
 }

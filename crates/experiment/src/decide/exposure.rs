@@ -14,7 +14,7 @@ use base::{CallContext, Origin, Region, RequestId, Subject, Tenant, WorkloadClas
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
-use super::{Experiment, Surface, Variant};
+use super::{Experiment, NAME_BYTES_MAX, Surface, Variant};
 
 /// Namespace of exposure ids. Changing it would make every retry count twice.
 const NAMESPACE: Uuid = Uuid::from_u128(0x28c45387_10d0_4479_a021_6187a01293b7);
@@ -62,6 +62,22 @@ pub struct Exposure {
 }
 
 impl Exposure {
+    /// The most that one occupies, in bytes: itself and its texts, each at its longest.
+    pub const BYTES_MAX: usize = size_of::<Self>()
+        + Tenant::BYTES_MAX
+        + Subject::BYTES_MAX
+        + RequestId::BYTES_MAX
+        + Region::BYTES_MAX
+        + 3 * NAME_BYTES_MAX;
+
+    /// What this one occupies, in bytes. Texts that it shares with others count as its own.
+    pub fn bytes(&self) -> usize {
+        let Statement { tenant, subject, experiment_id, variant, request_id, surface, region, .. } =
+            self.statement();
+        let texts = [tenant, subject, experiment_id, variant, request_id, surface, region];
+        size_of::<Self>() + texts.iter().map(|text| text.len()).sum::<usize>()
+    }
+
     /// The record that the call's subject is shown `arm` of `experiment`.
     pub fn new(context: &CallContext, surface: &Surface, experiment: &Experiment, arm: &Variant) -> Self {
         let identity = &context.identity;
@@ -218,6 +234,17 @@ pub(crate) mod tests {
         let first = context("user-00001", "op-1");
         let retry = CallContext { attempt: 2, arrived: Nanos::from_secs(9), ..first.clone() };
         assert_eq!(made(&first, "home", "e", 1, "a"), made(&retry, "home", "e", 1, "a"));
+    }
+
+    #[test]
+    fn a_record_of_the_longest_texts_is_as_large_as_one_may_be() {
+        let longest = |text: &str, bytes_max| text.repeat(bytes_max);
+        let mut context = context(&longest("s", Subject::BYTES_MAX), &longest("r", RequestId::BYTES_MAX));
+        context.identity.tenant = Tenant::parse(&longest("t", Tenant::BYTES_MAX)).expect("valid");
+        context.identity.region = Region::parse(&longest("r", Region::BYTES_MAX)).expect("valid");
+        let name = longest("n", NAME_BYTES_MAX);
+        assert_eq!(made(&context, &name, &name, 1, &name).bytes(), Exposure::BYTES_MAX);
+        assert!(Exposure::BYTES_MAX < 1 << 10);
     }
 
     #[test]

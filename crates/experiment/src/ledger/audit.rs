@@ -5,6 +5,7 @@
 //! the service did not write as it stands is told, with what is wrong about it; it is told and not an error, since an
 //! audit must see the rows behind it as well.
 
+mod postgres;
 mod sqlite;
 
 use std::fmt;
@@ -107,6 +108,33 @@ impl Row {
         Ok(())
     }
 
+    /// Reads a row of [`PAGE`].
+    fn decode<'r, R: sqlx::Row>(row: &'r R) -> Result<Self, sqlx::Error>
+    where
+        usize: sqlx::ColumnIndex<R>,
+        i64: sqlx::Decode<'r, R::Database> + sqlx::Type<R::Database>,
+        String: sqlx::Decode<'r, R::Database> + sqlx::Type<R::Database>,
+        &'r [u8]: sqlx::Decode<'r, R::Database> + sqlx::Type<R::Database>,
+    {
+        let malformed = |what: &str| sqlx::Error::Decode(format!("malformed {what}").into());
+        Ok(Self {
+            sequence: row.try_get(0)?,
+            event_id: Uuid::from_slice(row.try_get(1)?).map_err(|_| malformed("event id"))?,
+            body: BodyDigest(row.try_get::<&[u8], _>(2)?.try_into().map_err(|_| malformed("body digest"))?),
+            tenant: row.try_get(3)?,
+            subject: row.try_get(4)?,
+            experiment_id: row.try_get(5)?,
+            experiment_version: row.try_get(6)?,
+            variant: row.try_get(7)?,
+            request_id: row.try_get(8)?,
+            surface: row.try_get(9)?,
+            class: row.try_get(10)?,
+            region: row.try_get(11)?,
+            origin: row.try_get(12)?,
+            recorded_unix_ms: row.try_get(13)?,
+        })
+    }
+
     fn statement(&self, experiment_version: u32) -> Statement<'_> {
         Statement {
             tenant: &self.tenant,
@@ -152,8 +180,14 @@ pub struct Reader {
     after: i64,
 }
 
+/// The stores name their columns alike, so a page is the same question to each.
+const PAGE: &str = "SELECT sequence, event_id, body_sha256, tenant, subject, experiment_id, experiment_version, variant, \
+                    request_id, surface, class, region, origin, recorded_unix_ms \
+                    FROM exposure WHERE sequence > $1 ORDER BY sequence LIMIT $2";
+
 enum Store {
     Sqlite(sqlite::Snapshot),
+    Postgres(postgres::Snapshot),
 }
 
 /// Opens the ledger at `location` for reading. The service may be writing to it, or may have been killed and left a
@@ -164,7 +198,7 @@ enum Store {
 pub async fn open(location: &Location) -> Result<Reader, AuditError> {
     let opened = match location {
         Location::File(path) => sqlite::Snapshot::open(path).await.map(Store::Sqlite),
-        Location::Postgres(_) => Err("PostgreSQL is not read yet".to_owned()),
+        Location::Postgres(database) => postgres::Snapshot::open(database).await.map(Store::Postgres),
     };
     let store = opened.map_err(|detail| AuditError::new(location, detail))?;
     Ok(Reader { location: location.clone(), store, after: 0 })
@@ -178,6 +212,7 @@ impl Reader {
     pub async fn next_batch(&mut self) -> Result<Vec<Row>, AuditError> {
         let page = match &mut self.store {
             Store::Sqlite(snapshot) => snapshot.page(self.after, PAGE_ROWS_MAX).await,
+            Store::Postgres(snapshot) => snapshot.page(self.after, PAGE_ROWS_MAX).await,
         };
         let page = page.map_err(|error| AuditError::new(&self.location, error))?;
         if let Some(last) = page.last() {

@@ -52,5 +52,9 @@ impl Ledger for MemoryLedger {
         Ok(self.write(rows))
     }
 
+    async fn probe(&mut self) -> Result<(), String> {
+        Ok(())
+    }
+
     async fn close(&mut self) {}
 }

@@ -88,6 +88,10 @@ pub struct ExposurePolicy {
     pub queue_max: u32,
     /// How long the ledger waits for a lock that another process holds.
     pub busy_timeout: Nanos,
+    /// How long a ledger in another process may take to connect, and for one step of a transaction.
+    pub store_timeout: Nanos,
+    /// How long a ledger may be idle, or out of order, before it is asked whether it would take a row.
+    pub probe_interval: Nanos,
 }
 
 pub(super) fn service(table: &mut Table<'_>) -> Option<ServicePolicy> {
@@ -197,7 +201,21 @@ pub(super) fn exposure(table: &mut Table<'_>) -> Option<ExposurePolicy> {
     {
         table.fault("queue_max", "must not be below batch_max");
     }
-    Some(ExposurePolicy { batch_max: batch_max?, queue_max: queue_max?, busy_timeout: busy_timeout? })
+    let store_timeout = table.millis("store_timeout_ms", 1..=SPAN_MS_MAX);
+    let probe_interval = table.millis("probe_interval_ms", 10..=SPAN_MS_MAX);
+    if let (Some(store), Some(busy)) = (store_timeout, busy_timeout)
+        && store <= busy
+    {
+        // Otherwise nobody would be told that it was a lock that took so long.
+        table.fault("store_timeout_ms", "must be above busy_timeout_ms");
+    }
+    Some(ExposurePolicy {
+        batch_max: batch_max?,
+        queue_max: queue_max?,
+        busy_timeout: busy_timeout?,
+        store_timeout: store_timeout?,
+        probe_interval: probe_interval?,
+    })
 }
 
 /// When optional sections give way to pressure on the whole process.

@@ -2,11 +2,10 @@
 
 use std::path::Path;
 
-use sqlx::{Connection as _, Row as _, SqliteConnection, sqlite::SqliteRow};
-use uuid::Uuid;
+use sqlx::{Connection as _, SqliteConnection};
 
-use super::Row;
-use crate::{decide::exposure::BodyDigest, ledger::sqlite};
+use super::{PAGE, Row};
+use crate::ledger::sqlite;
 
 /// A read transaction. The writer goes on meanwhile; its log is not cut back until this is gone.
 pub(super) struct Snapshot(SqliteConnection);
@@ -30,32 +29,7 @@ impl Snapshot {
 
     /// The rows behind `after`, at most `limit` of them.
     pub(super) async fn page(&mut self, after: i64, limit: u32) -> Result<Vec<Row>, sqlx::Error> {
-        let query = sqlx::query(
-            "SELECT sequence, event_id, body_sha256, tenant, subject, experiment_id, experiment_version, variant, \
-             request_id, surface, class, region, origin, recorded_unix_ms \
-             FROM exposure WHERE sequence > ? ORDER BY sequence LIMIT ?",
-        );
-        let rows = query.bind(after).bind(limit).fetch_all(&mut self.0).await?;
-        rows.iter().map(decode).collect()
+        let rows = sqlx::query(PAGE).bind(after).bind(limit).fetch_all(&mut self.0).await?;
+        rows.iter().map(Row::decode).collect()
     }
-}
-
-fn decode(row: &SqliteRow) -> Result<Row, sqlx::Error> {
-    let malformed = |what: &str| sqlx::Error::Decode(format!("malformed {what}").into());
-    Ok(Row {
-        sequence: row.try_get(0)?,
-        event_id: Uuid::from_slice(row.try_get(1)?).map_err(|_| malformed("event id"))?,
-        body: BodyDigest(row.try_get::<&[u8], _>(2)?.try_into().map_err(|_| malformed("body digest"))?),
-        tenant: row.try_get(3)?,
-        subject: row.try_get(4)?,
-        experiment_id: row.try_get(5)?,
-        experiment_version: row.try_get(6)?,
-        variant: row.try_get(7)?,
-        request_id: row.try_get(8)?,
-        surface: row.try_get(9)?,
-        class: row.try_get(10)?,
-        region: row.try_get(11)?,
-        origin: row.try_get(12)?,
-        recorded_unix_ms: row.try_get(13)?,
-    })
 }

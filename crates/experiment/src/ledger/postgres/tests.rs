@@ -1,0 +1,1 @@
+//! Tests of the ledger in PostgreSQL, over a real server.
