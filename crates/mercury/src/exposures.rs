@@ -1,12 +1,14 @@
 //! Exposures: `mercury exposures`, whether the ledger says what happened.
 
-use std::path::{Path, PathBuf};
+pub(crate) mod ledger;
 
-use experiment::ledger::{Location, audit};
+use std::path::PathBuf;
+
 use rehearsal::{
     Verdict,
     control::Control,
-    exposures::{Account, Catalogue, ReconcileError, Row, Rows, Scan, print, reconcile, reconcile::Limits},
+    effects::Ledger as _,
+    exposures::{Account, Catalogue, ReconcileError, print, reconcile, reconcile::Limits},
 };
 
 use crate::{
@@ -97,7 +99,7 @@ async fn verify(args: Verify) -> Result<Exit, Exit> {
         Some(text) => text.clone(),
         None => args.at.state_dir.join(LEDGER).to_string_lossy().into_owned(),
     };
-    let ledger = Ledger::parse(&ledger).map_err(Exit::Usage)?;
+    let ledger = ledger::Ledger::parse(&ledger).map_err(Exit::Usage)?;
     let catalogue = match &args.catalogue {
         Some(path) => Catalogue::read(path)
             .map_err(|fault| Exit::Usage(format!("--catalogue {}: {fault}", path.display())))?,
@@ -110,7 +112,7 @@ async fn verify(args: Verify) -> Result<Exit, Exit> {
             ReconcileError::Ledger(_) => Exit::Error(error.to_string()),
         })?;
     match args.output {
-        Output::Human => print!("{}", print::render(&account, &ledger.0.to_string())),
+        Output::Human => print!("{}", print::render(&account, &ledger.shown())),
         Output::Json => {
             let json = serde_json::to_string_pretty(&account)
                 .map_err(|error| Exit::Error(format!("the account cannot be written: {error}")))?;
@@ -140,52 +142,4 @@ async fn ask(at: &At) -> Result<Catalogue, Exit> {
     let address = at.emulator.clone().or_else(known).unwrap_or("127.0.0.1:50052".to_owned());
     let mut control = Control::new(&address).map_err(|error| Exit::Usage(format!("--emulator: {error}")))?;
     Catalogue::ask(&mut control, &at.surface).await.map_err(|error| Exit::Error(error.to_string()))
-}
-
-/// A ledger as an audit reads it.
-#[derive(Debug)]
-pub(crate) struct Ledger(pub(crate) Location);
-
-impl Ledger {
-    /// The ledger of a file or a URL.
-    ///
-    /// # Errors
-    /// What is wrong with `--ledger`.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        Location::parse(text).map(Self).map_err(|error| error.to_string())
-    }
-
-    /// The ledger of a file.
-    pub(crate) fn file(path: &Path) -> Self {
-        Self(Location::File(path.to_owned()))
-    }
-}
-
-impl Rows for Ledger {
-    fn scan<'a>(&'a self, each: &'a mut (dyn FnMut(Row) + Send)) -> Scan<'a> {
-        Box::pin(async move {
-            let mut reader = audit::open(&self.0).await.map_err(|error| error.to_string())?;
-            reader.for_each(|row| each(held(row))).await.map_err(|error| error.to_string())
-        })
-    }
-}
-
-fn held(row: audit::Row) -> Row {
-    let objection = row.authentic().err().map(|forgery| forgery.to_string());
-    Row {
-        sequence: row.sequence,
-        event_id: row.event_id.into_bytes(),
-        body: row.body.0,
-        tenant: row.tenant,
-        subject: row.subject,
-        experiment_id: row.experiment_id,
-        experiment_version: row.experiment_version,
-        variant: row.variant,
-        request_id: row.request_id,
-        surface: row.surface,
-        class: row.class,
-        region: row.region,
-        origin: row.origin,
-        objection,
-    }
 }

@@ -79,8 +79,15 @@ pub fn forgery(row: &Row) -> Option<String> {
     (digest(&event, row) != row.body).then(|| "the digest is not that of what the row states".to_owned())
 }
 
+/// The row with the id and the digest that it has to have; as it is when its version is none.
+pub(crate) fn sealed(row: Row) -> Row {
+    let Some(event) = Event::of(&row) else { return row };
+    let (event_id, body) = (event.id(), digest(&event, &row));
+    Row { event_id, body, ..row }
+}
+
 /// What the digest of a row has to be.
-pub(super) fn digest(event: &Event<'_>, row: &Row) -> [u8; 32] {
+fn digest(event: &Event<'_>, row: &Row) -> [u8; 32] {
     let rest = [&row.surface, &row.class, &row.region, &row.origin].map(|field| field.as_bytes());
     let mut hash = Sha256::new();
     hash.update(BODY_DOMAIN);

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::{
     catalogue::{Experiment, Variant},
-    oracle::Event,
+    oracle::sealed,
     reconcile::Limits,
     *,
 };
@@ -41,14 +41,6 @@ fn catalogue() -> Catalogue {
         experiment("badge", 2, &[("control", 1), ("badge", 1), ("retired", 0)]),
     ];
     Catalogue::new("home", experiments, 100)
-}
-
-/// Gives a row the id and the digest that it has to have.
-fn sealed(mut row: Row) -> Row {
-    let event = Event::of(&row).expect("a version");
-    let (id, body) = (event.id(), oracle::digest(&event, &row));
-    (row.event_id, row.body) = (id, body);
-    row
 }
 
 /// What an operation leaves in the ledger.
