@@ -172,7 +172,7 @@ fn peer(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), address.to_owned()))
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "the outer result is clap's, which quotes what it refuses")]
+/// The outer result is clap's, which quotes what it refuses.
 fn ledger(text: &str) -> Result<Result<Location, LocationError>, std::convert::Infallible> {
     Ok(Location::parse(text))
 }

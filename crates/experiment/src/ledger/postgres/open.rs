@@ -13,7 +13,7 @@ use crate::ledger::{
 };
 
 /// The tables, as steps from each version to the next (see [`crate::ledger::schema`]).
-const MIGRATIONS: [Step; 1] = [Step::Expand(
+pub(super) const MIGRATIONS: [Step; 1] = [Step::Expand(
     "
     CREATE TABLE exposure (
         sequence           BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, -- in the order of writing; with gaps
