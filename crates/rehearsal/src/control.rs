@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 
 use tonic::transport::{Channel, Endpoint};
 use wire::emulator::v1::{
-    FeedState, GetStatsRequest, PolicyCopy, ReadSubjectRequest, ReadSubjectResponse, RevokeClaimsRequest,
+    FeedState, GetStatsRequest, PolicyCopy, ReadExperimentsRequest, ReadExperimentsResponse, ReadSubjectRequest, ReadSubjectResponse, RevokeClaimsRequest,
     SetPhaseRequest, SetPolicyCopyRequest, SetRevocationFeedRequest,
     emulator_control_service_client::EmulatorControlServiceClient,
 };
@@ -115,6 +115,16 @@ impl Control {
             ReadSubjectRequest { tenant: tenant.to_owned(), subject: subject.to_owned(), policy_version };
         let answer = self.0.read_subject(request).await.map_err(|status| fault("ReadSubject", &status))?;
         Ok(answer.into_inner())
+    }
+
+    /// The experiments of a surface, and how often the catalogue answered.
+    ///
+    /// # Errors
+    /// When there is no emulator.
+    pub async fn experiments(&mut self, surface: &str) -> Result<ReadExperimentsResponse, ControlError> {
+        let request = ReadExperimentsRequest { surface: surface.to_owned() };
+        let answer = self.0.read_experiments(request).await;
+        Ok(answer.map_err(|status| fault("ReadExperiments", &status))?.into_inner())
     }
 
     /// Reads the counters.

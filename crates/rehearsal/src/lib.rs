@@ -7,7 +7,9 @@
 pub mod admin;
 mod calendar;
 pub mod control;
+pub mod effects;
 mod evidence;
+pub mod exposures;
 pub mod gates;
 pub mod html;
 pub mod keys;

@@ -1,6 +1,7 @@
 //! Report: `report.json`, schema `mercury.report/v1`. A figure that was not measured is null; keys keep the order in which
 //! they are declared here.
 
+mod effects;
 mod migration;
 mod state;
 
@@ -13,6 +14,7 @@ use crate::{
     verdict::Verdict,
 };
 
+pub use effects::{Effects, Kills};
 pub use migration::{Fallback, Hop, Migration, Rung};
 pub use state::{
     Arrivals, Bucket, CancelStop, Class, LateWork, Occupancy, Quantiles, QueueAge, RecoveryBounds, Slow,
@@ -64,6 +66,9 @@ pub struct Report {
     /// The migration of the entitlement summary; absent where it was not rehearsed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub migration: Option<Migration>,
+    /// Effects under kills; absent where they were not rehearsed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub effects: Option<Effects>,
     /// The policies that were rehearsed.
     pub policies: Vec<PolicyRef>,
 }
