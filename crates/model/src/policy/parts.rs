@@ -90,6 +90,8 @@ pub struct ExposurePolicy {
     pub batch_max: u32,
     /// Rows that may wait for the writer.
     pub queue_max: u32,
+    /// Bytes that the rows that wait may occupy.
+    pub queue_bytes_max: u32,
     /// How long the ledger waits for a lock that another process holds.
     pub busy_timeout: Nanos,
     /// How long a ledger in another process may take to connect, and for one step of a transaction.
@@ -203,6 +205,7 @@ pub(super) fn summary(table: &mut Table<'_>) -> Option<SummaryPolicy> {
 pub(super) fn exposure(table: &mut Table<'_>) -> Option<ExposurePolicy> {
     let batch_max = table.integer32("batch_max", 1..=4_096);
     let queue_max = table.integer32("queue_max", 1..=65_536);
+    let queue_bytes_max = table.integer32("queue_bytes_max", 65_536..=1 << 26);
     let busy_timeout = table.millis("busy_timeout_ms", 1..=SPAN_MS_MAX);
     if let (Some(batch), Some(queue)) = (batch_max, queue_max)
         && queue < batch
@@ -220,6 +223,7 @@ pub(super) fn exposure(table: &mut Table<'_>) -> Option<ExposurePolicy> {
     Some(ExposurePolicy {
         batch_max: batch_max?,
         queue_max: queue_max?,
+        queue_bytes_max: queue_bytes_max?,
         busy_timeout: busy_timeout?,
         store_timeout: store_timeout?,
         probe_interval: probe_interval?,

@@ -23,7 +23,10 @@ pub fn render(account: &Account, ledger: &str) -> String {
     line(
         "attempts",
         account.attempts,
-        format!("{} operations retried, {} attempts without a known effect", account.retried, account.ambiguous),
+        format!(
+            "{} operations retried, {} attempts without a known effect",
+            account.retried, account.ambiguous
+        ),
     );
     line("arms shown", arms.shown, format!("{} committed, {} replayed", arms.committed, arms.replayed));
     line(
