@@ -29,3 +29,4 @@ mod sockets;
 mod statuses;
 mod strangers;
 mod summary;
+mod transitions;
