@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::{
     gates::{Gate, Role, evidence::TIMER_LATENESS_P99_MAX_MS},
+    profile::ProfileReport,
     verdict::Verdict,
 };
 
@@ -64,6 +65,9 @@ pub struct Report {
     /// The migration of the entitlement summary; absent where it was not rehearsed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub migration: Option<Migration>,
+    /// The load profile that was run; absent elsewhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile: Option<ProfileReport>,
     /// The policies that were rehearsed.
     pub policies: Vec<PolicyRef>,
 }
