@@ -129,7 +129,7 @@ figures! {
     DependencyOverload = "dependency_overloads", "calls", Dependency, true;
     /// Peers that stopped reading and were cut, over those that stopped.
     ReadersCut = "readers_cut_ratio", "ratio", Readers, false;
-    /// Longest time from a peer's last read to its cut.
+    /// Longest time to the cut: of a stream from the head of its answer, of a connection that never reads from its beginning.
     ReadersCutAfter = "readers_cut_after_s", "s", Readers, false;
     /// Peers that read slowly and got everything, over those that read slowly.
     SlowServed = "slow_readers_served_ratio", "ratio", Readers, false;

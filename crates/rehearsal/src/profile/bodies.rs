@@ -21,6 +21,8 @@ use super::{
 const INFLATED_BYTES: usize = 4 << 20;
 /// Chunks of a body that does not say how long it is.
 const CHUNK_BYTES: usize = 1_000;
+/// How often a page is asked for that was turned away for lack of capacity.
+const TRIES_MAX: usize = 16;
 /// A compressed message, in the flags of its prefix.
 const COMPRESSED: u8 = 1;
 /// Status of gRPC for a compression that is not spoken.
@@ -87,8 +89,8 @@ impl Case {
         }
     }
 
-    /// Whether it is refused while it is still being sent, so that the time to it says something.
-    const fn is_timed(self) -> bool {
+    /// Whether it is refused; the time to that says something then.
+    const fn is_refused(self) -> bool {
         !matches!(self, Self::Http1AtBound | Self::Http1ChunkedAtBound | Self::GrpcAtBound)
     }
 }
@@ -124,7 +126,9 @@ pub(super) async fn run(bodies: Bodies, home: SocketAddr, bytes_max: usize) -> (
     for case in Case::ALL {
         let mut fared = BodyCase { name: case.name(), expected: case.expected(), ..BodyCase::default() };
         for _ in 0..bodies.rounds {
-            let together = (0..bodies.at_once).map(|_| one(case, home, bytes_max, &inflating));
+            // What is taken is a page, of which few are admitted at a time; what is refused costs nothing.
+            let at_once = if case.is_refused() { bodies.at_once } else { 1 };
+            let together = (0..at_once).map(|_| settled(case, home, bytes_max, &inflating));
             for came in join_all(together).await {
                 fared.sent += 1;
                 if came.right {
@@ -132,7 +136,7 @@ pub(super) async fn run(bodies: Bodies, home: SocketAddr, bytes_max: usize) -> (
                 } else {
                     fared.other = Some(came.what);
                 }
-                if case.is_timed() {
+                if case.is_refused() {
                     let took = came.took.as_millis_f64();
                     fared.slowest_ms = Some(fared.slowest_ms.unwrap_or(0.0).max(took));
                 }
@@ -145,6 +149,24 @@ pub(super) async fn run(bodies: Bodies, home: SocketAddr, bytes_max: usize) -> (
     observed.put(Figure::BodiesRight, share(sum(|case| case.as_documented), sum(|case| case.sent)));
     observed.put(Figure::BodyRefusal, cases.iter().filter_map(|case| case.slowest_ms).reduce(f64::max));
     (observed, cases)
+}
+
+/// One of a case. A page that is turned away for lack of capacity, which others decide, is asked for again.
+async fn settled(case: Case, home: SocketAddr, bytes_max: usize, inflating: &[u8]) -> Came {
+    let mut came = one(case, home, bytes_max, inflating).await;
+    for _ in 1..TRIES_MAX {
+        if came.right || case.is_refused() || !came.turned_away() {
+            break;
+        }
+        came = one(case, home, bytes_max, inflating).await;
+    }
+    came
+}
+
+impl Came {
+    fn turned_away(&self) -> bool {
+        self.what == "503" || self.what.contains("overload")
+    }
 }
 
 async fn one(case: Case, home: SocketAddr, bytes_max: usize, inflating: &[u8]) -> Came {
@@ -283,6 +305,6 @@ mod tests {
         for case in Case::ALL {
             assert!(!case.name().is_empty() && !case.expected().is_empty());
         }
-        assert_eq!(Case::ALL.iter().filter(|case| case.is_timed()).count(), 8);
+        assert_eq!(Case::ALL.iter().filter(|case| case.is_refused()).count(), 8);
     }
 }

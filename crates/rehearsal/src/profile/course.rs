@@ -159,6 +159,10 @@ impl Course<'_> {
                         if let Err(error) = self.faults(phase, &mut control).await {
                             break Err(error);
                         }
+                        if self.profile.stopping.is_some_and(|stopping| stopping.phase == phase) {
+                            // What it keeps is what it has now; afterwards it is gone.
+                            observed.put(Figure::MemoryKept, kept_mib(&seen.borrow()));
+                        }
                         if breach.is_none() {
                             self.meet(phase, &subject, &signalled, &gone, &peers);
                         }
@@ -217,7 +221,9 @@ impl Course<'_> {
         let latest = self.watchman(suite, &control, &seen, &gone, &baseline_due).last_look().await;
         let mut seen = seen.into_inner();
         seen.finish(&latest);
-        observed.put(Figure::MemoryKept, seen.kept_bytes().map(|bytes| bytes as f64 / MIB));
+        if signalled.get().is_none() {
+            observed.put(Figure::MemoryKept, kept_mib(&seen));
+        }
         let retained = match self.profile.bodies.filter(|_| breach.is_none()) {
             Some(bodies) => {
                 self.screen.say(format!("{}: weighing held requests", self.profile.name));
@@ -355,6 +361,10 @@ impl Course<'_> {
         observed.put(Figure::RequestsOpen, requests);
         Ok(())
     }
+}
+
+fn kept_mib(seen: &Seen) -> Option<f64> {
+    seen.kept_bytes().map(|bytes| bytes as f64 / MIB)
 }
 
 /// What the end of home-api says, which was signalled `at`.

@@ -101,6 +101,12 @@ pub(super) fn page_call(address: SocketAddr, timeout: &str) -> request::Builder 
     IDENTITY.iter().fold(request, |request, (name, value)| request.header(*name, *value))
 }
 
+/// A question for the health of the whole process, which is answered at once.
+pub(super) fn health_check(address: SocketAddr, timeout: &str) -> http::Result<Request<Sent>> {
+    let request = call(address, "/grpc.health.v1.Health/Check").header(headers::GRPC_TIMEOUT, timeout);
+    request.body(whole(framed(0, 0, &[])))
+}
+
 /// A message behind its prefix, which says `declared` whatever there is.
 pub(super) fn framed(flags: u8, declared: u32, message: &[u8]) -> Bytes {
     let mut bytes = BytesMut::with_capacity(message.len() + 5);

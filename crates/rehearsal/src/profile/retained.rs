@@ -7,7 +7,7 @@
 use std::{net::SocketAddr, time::Duration};
 
 use base::{Clock, Nanos, clock::MonotonicClock};
-use futures_util::{StreamExt, stream::FuturesUnordered};
+use futures_util::{StreamExt, future::join_all, stream::FuturesUnordered};
 use model::load_profile::{Bodies, Figure, RETAINED_BODY_BYTES};
 use serde::Serialize;
 use tokio::time;
@@ -91,12 +91,16 @@ async fn once(suite: &Suite, body_bytes: usize, requests: usize) -> Option<f64> 
         drivers.push(driver);
     }
     let work = async {
-        for number in 0..WARM_UPS {
-            let lane = number % senders.len();
-            let body = peer::whole(peer::framed(0, 0, &[]));
-            let request = peer::page_call(home, "2S").body(body).ok()?;
-            peer::told(senders[lane].send_request(request).await).await?;
-        }
+        let warming = (0..WARM_UPS).map(|number| {
+            let mut sender = senders[number % senders.len()].clone();
+            async move {
+                let body = peer::whole(peer::framed(0, 0, &[]));
+                let request = peer::page_call(home, "2S").body(body).ok()?;
+                // A page or a refusal: either has gone all the way.
+                peer::told(sender.send_request(request).await).await
+            }
+        });
+        join_all(warming).await.into_iter().collect::<Option<Vec<_>>>()?;
         let before = usage::read(pid).ok()?.rss_bytes;
         let message = peer::message(body_bytes);
         let most_of_it = peer::framed(0, u32::try_from(body_bytes).ok()?, &message[..body_bytes - 1]);

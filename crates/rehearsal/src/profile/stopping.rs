@@ -75,8 +75,8 @@ pub(super) async fn run(
     let (asking, asking_driver) = peer::http2(home, None).await.map_err(io)?;
     let work = async {
         let _watches = try_join_all((0..stopping.watches).map(|_| watch(watching.clone(), home))).await?;
-        let slow_ones = (0..stopping.slow_readers).map(|_| page(slow.clone(), home, SLOW_TIMEOUT));
-        let witness = page(slow.clone(), home, WITNESS_TIMEOUT);
+        let slow_ones = (0..stopping.slow_readers).map(|_| headed(slow.clone(), home, SLOW_TIMEOUT));
+        let witness = headed(slow.clone(), home, WITNESS_TIMEOUT);
         // The heads of slow readers come, their answers stay.
         let slow_ones = try_join_all(slow_ones.chain([witness])).await?;
         let in_flight = (0..stopping.in_flight).map(|_| {
@@ -135,10 +135,14 @@ async fn watch(mut sender: Sender, home: SocketAddr) -> Result<Incoming, NotStop
     first.ok().flatten().and_then(Result::ok).map(|_| body).ok_or_else(none)
 }
 
-async fn page(mut sender: Sender, home: SocketAddr, timeout: &str) -> Result<Response<Incoming>, NotStopped> {
-    let none = missing("a page's head did not come");
-    let body = peer::whole(peer::framed(0, 0, &[]));
-    let request = peer::page_call(home, timeout).body(body).map_err(|_| none())?;
+/// An answer whose head has come and whose message cannot. Health is asked for, since no gate turns it away.
+async fn headed(
+    mut sender: Sender,
+    home: SocketAddr,
+    timeout: &str,
+) -> Result<Response<Incoming>, NotStopped> {
+    let none = missing("the head of an answer did not come");
+    let request = peer::health_check(home, timeout).map_err(|_| none())?;
     sender.send_request(request).await.map_err(|_| none())
 }
 
