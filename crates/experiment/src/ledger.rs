@@ -11,6 +11,8 @@ pub mod sqlite;
 
 use std::{fmt, future::Future};
 
+use base::Nanos;
+
 use crate::decide::{Exposure, exposure::BodyDigest};
 
 pub use location::Location;
@@ -69,6 +71,15 @@ impl fmt::Display for WriteError {
 
 impl std::error::Error for WriteError {}
 
+/// For how long the store is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// For a lock that somebody else holds.
+    pub lock: Nanos,
+    /// For a store in another process: to connect, and for each step of a transaction.
+    pub step: Nanos,
+}
+
 /// A durable, idempotent store of exposures, used by one writer at a time.
 pub trait Ledger: Send + 'static {
     /// Writes the rows that are not there yet, all in one transaction, and tells what is there afterwards, in the order
@@ -87,6 +98,9 @@ pub trait Ledger: Send + 'static {
     /// # Errors
     /// Why not, for the operator.
     fn probe(&mut self) -> impl Future<Output = Result<(), String>> + Send;
+
+    /// Waits for the store so long from now on. Does nothing when that is no news.
+    fn set_patience(&mut self, patience: Patience);
 
     /// Brings the store to rest. Called once, after the last other call.
     fn close(&mut self) -> impl Future<Output = ()> + Send;

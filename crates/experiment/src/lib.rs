@@ -11,13 +11,14 @@ mod service;
 
 use std::sync::Arc;
 
-use model::policy::ServiceName;
+use model::policy::Policy;
 use runtime::{Host, StartError};
 use serve::Routes;
+use tokio::sync::watch;
 use wire::experiment::v1::experiment_service_server::ExperimentServiceServer;
 
 use crate::{
-    ledger::{Ledger, Location, PostgresLedger, SqliteLedger, postgres::Patience},
+    ledger::{Ledger, Location, PostgresLedger, SqliteLedger},
     metrics::Metrics,
     recorder::{Bounds, standing::Standing},
 };
@@ -31,16 +32,15 @@ pub const CONDITION: &str = "exposure ledger";
 /// When there is something else, something damaged or nothing that answers, naming it without its password; or when the
 /// host does not say where the catalogue is.
 pub async fn build(host: &Host, location: &Location) -> Result<Routes, StartError> {
-    let policy = &host.policy.exposure;
+    let patience = Bounds::of(&host.policies.current().exposure).patience;
     let wall = Arc::clone(&host.world.wall);
     let refused = |error: ledger::OpenError| StartError::Failed(error.to_string());
     match location {
         Location::File(path) => {
-            let ledger = SqliteLedger::open(path, policy.busy_timeout, wall).await;
+            let ledger = SqliteLedger::open(path, patience.lock, wall).await;
             build_over(host, ledger.map_err(refused)?)
         }
         Location::Postgres(database) => {
-            let patience = Patience { lock: policy.busy_timeout, step: policy.store_timeout };
             let ledger = PostgresLedger::open(database, patience, wall).await;
             build_over(host, ledger.map_err(refused)?)
         }
@@ -48,24 +48,22 @@ pub async fn build(host: &Host, location: &Location) -> Result<Routes, StartErro
 }
 
 /// The routes of the service over any ledger. Its writer is started under the host's supervisor and ends, with what was
-/// accepted written, once the routes are gone.
+/// accepted written, once the routes are gone. Recorder and writer go by the policy in force.
 ///
 /// # Errors
 /// When the host does not say where the catalogue is.
 pub fn build_over(host: &Host, ledger: impl Ledger) -> Result<Routes, StartError> {
     let catalog = host.upstream()?;
-    let bounds = Bounds {
-        queue_rows_max: host.policy.exposure.queue_max as usize,
-        batch_rows_max: host.policy.exposure.batch_max as usize,
-        probe_interval: host.policy.exposure.probe_interval,
-    };
+    let (bounds, in_force) = watch::channel(Bounds::of(&host.policies.current().exposure));
+    host.policies.add(move |next: &Arc<Policy>| {
+        bounds.send_replace(Bounds::of(&next.exposure));
+    });
     let metrics = Arc::new(Metrics::new());
     host.registry.with(|registry| metrics.register(registry));
     let clock = Arc::clone(&host.world.clock);
     let standing = Standing::new(host.readiness.condition(CONDITION));
-    let (recorder, writer) = recorder::group_commit(ledger, bounds, Arc::clone(&clock), standing, metrics);
-    host.world.tasks.spawn("exposure-writer", Box::pin(writer.run()));
-    let reserve = host.policy.service(ServiceName::Experiment).reserve;
-    let service = service::Service::new(catalog, recorder, clock, reserve);
+    let (recorder, writer) = recorder::group_commit(ledger, in_force, Arc::clone(&clock), standing, metrics);
+    host.world.tasks.spawn("exposure-writer", Box::pin(writer.inject(host.world.points.clone()).run()));
+    let service = service::Service::new(catalog, recorder, clock);
     Ok(Routes::new().grpc(ExperimentServiceServer::new(service)))
 }

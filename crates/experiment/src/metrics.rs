@@ -7,7 +7,6 @@ use prometheus_client::{
 };
 
 use crate::{
-    decide::Exposure,
     ledger::WriteError,
     recorder::{Outcome, RecordError},
 };
@@ -37,30 +36,8 @@ pub struct Metrics {
     probes: Outcomes,
     sound: Counter,
     failed: Counter,
-    queue: Queue,
-    queue_rows_limit: Gauge,
-    queue_bytes_limit: Gauge,
-}
-
-/// What is in the queue.
-#[derive(Clone, Default)]
-struct Queue {
-    rows: Gauge,
-    bytes: Gauge,
-}
-
-/// An entry of the queue, as the gauges show it; leaves them when it is dropped.
-pub(crate) struct Waiting {
-    queue: Queue,
-    rows: i64,
-    bytes: i64,
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        self.queue.rows.dec_by(self.rows);
-        self.queue.bytes.dec_by(self.bytes);
-    }
+    waiting: Gauge,
+    waiting_bytes: Gauge,
 }
 
 impl Metrics {
@@ -84,9 +61,8 @@ impl Metrics {
             seconds: Histogram::new(SECONDS),
             sound: probe("sound"),
             failed: probe("failed"),
-            queue: Queue::default(),
-            queue_rows_limit: Gauge::default(),
-            queue_bytes_limit: Gauge::default(),
+            waiting: Gauge::default(),
+            waiting_bytes: Gauge::default(),
             outcomes,
             probes,
         }
@@ -103,17 +79,9 @@ impl Metrics {
         registry.register_with_unit("exposure_transaction", help, Unit::Seconds, self.seconds.clone());
         let help = "Questions to an idle or failing ledger whether it would take a row";
         registry.register("exposure_ledger_probes", help, self.probes.clone());
-        registry.register(
-            "exposure_queue_rows",
-            "Exposures that wait for the writer",
-            self.queue.rows.clone(),
-        );
-        let help = "Exposures that may wait for the writer";
-        registry.register("exposure_queue_rows_limit", help, self.queue_rows_limit.clone());
+        registry.register("exposures_waiting", "Exposures that wait for the writer", self.waiting.clone());
         let help = "Size of the exposures that wait for the writer";
-        registry.register("exposure_queue_bytes", help, self.queue.bytes.clone());
-        let help = "Size that the exposures that may wait cannot exceed";
-        registry.register("exposure_queue_bytes_limit", help, self.queue_bytes_limit.clone());
+        registry.register_with_unit("exposures_waiting", help, Unit::Bytes, self.waiting_bytes.clone());
     }
 
     pub(crate) fn offered(&self, rows: usize) {
@@ -125,19 +93,11 @@ impl Metrics {
         counter.inc_by(rows as u64);
     }
 
-    pub(crate) fn limits(&self, rows: usize, bytes: usize) {
+    /// So many wait for the writer now.
+    pub(crate) fn waiting(&self, rows: usize, bytes: usize) {
         let number = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
-        self.queue_rows_limit.set(number(rows));
-        self.queue_bytes_limit.set(number(bytes));
-    }
-
-    /// Exposures wait from now on until what this returns is dropped.
-    pub(crate) fn waits(&self, exposures: &[Exposure]) -> Waiting {
-        let number = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
-        let (rows, bytes) = (number(exposures.len()), number(exposures.iter().map(Exposure::bytes).sum()));
-        self.queue.rows.inc_by(rows);
-        self.queue.bytes.inc_by(bytes);
-        Waiting { queue: self.queue.clone(), rows, bytes }
+        self.waiting.set(number(rows));
+        self.waiting_bytes.set(number(bytes));
     }
 
     pub(crate) fn probed(&self, sound: bool) {
@@ -194,9 +154,8 @@ impl Metrics {
         self.unclaimed.get()
     }
 
-    /// Rows and bytes in the queue, each with its limit.
-    pub(crate) fn queue_state(&self) -> [(i64, i64); 2] {
-        let (rows, bytes) = (self.queue.rows.get(), self.queue.bytes.get());
-        [(rows, self.queue_rows_limit.get()), (bytes, self.queue_bytes_limit.get())]
+    /// Rows and bytes that wait.
+    pub(crate) fn waiting_now(&self) -> (i64, i64) {
+        (self.waiting.get(), self.waiting_bytes.get())
     }
 }

@@ -12,6 +12,7 @@
 //! A store that is out of order is found out by the writer and told by [`standing`]: from then on exposures are refused
 //! before they are queued, and the writer probes until the store is well.
 
+mod room;
 pub mod standing;
 
 use std::{
@@ -19,15 +20,26 @@ use std::{
     sync::Arc,
 };
 
-use base::{Clock, Deadline, Nanos};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use base::{
+    Clock, Deadline, Nanos,
+    inject::{Point, Points},
+};
+use model::policy::ExposurePolicy;
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::{
     decide::Exposure,
-    ledger::{Ledger, Stored, WriteError},
-    metrics::{Metrics, Waiting},
-    recorder::standing::Standing,
+    ledger::{Ledger, Patience, Stored, WriteError},
+    metrics::Metrics,
+    recorder::{
+        room::{Place, Room, Size},
+        standing::Standing,
+    },
 };
+
+/// Entries that the channel to the writer takes, whatever the policy says: as many rows as a policy can allow, and an entry has
+/// at least one.
+const ENTRIES_MAX: usize = 1 << 16;
 
 /// What became of one exposure that the ledger answered for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,38 +69,59 @@ pub enum RecordError {
     Unanswered,
 }
 
-/// The bounds of the queue and of a transaction.
+/// The bounds of the queue, of a transaction and of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// Rows that may wait.
     pub queue_rows_max: usize,
+    /// Bytes that the rows that wait may occupy.
+    pub queue_bytes_max: usize,
     /// A transaction takes no further request once it holds this many rows.
     pub batch_rows_max: usize,
     /// The store is probed after being idle, or out of order, for so long.
     pub probe_interval: Nanos,
+    /// What the store is given.
+    pub patience: Patience,
 }
 
 impl Bounds {
-    /// Bytes that the exposures in the queue may hold: a row's size is bounded, so the bound on rows is one on bytes.
-    pub const fn queue_bytes_max(&self) -> usize {
-        self.queue_rows_max.saturating_mul(Exposure::BYTES_MAX)
+    /// Those of a policy.
+    pub fn of(policy: &ExposurePolicy) -> Self {
+        Self {
+            queue_rows_max: policy.queue_max as usize,
+            queue_bytes_max: policy.queue_bytes_max as usize,
+            batch_rows_max: policy.batch_max as usize,
+            probe_interval: policy.probe_interval,
+            patience: Patience { lock: policy.busy_timeout, step: policy.store_timeout },
+        }
     }
+}
+
+#[cfg(test)]
+impl Bounds {
+    /// Wide ones, for tests that are not about them.
+    pub(crate) const WIDE: Self = Self {
+        queue_rows_max: 1_000,
+        queue_bytes_max: 1 << 20,
+        batch_rows_max: 1_000,
+        probe_interval: Nanos::from_secs(1),
+        patience: Patience { lock: Nanos::from_secs(30), step: Nanos::from_secs(60) },
+    };
 }
 
 struct Entry {
     exposures: Vec<Exposure>,
     answer: Waiter,
-    /// The entry's places in the queue, given back when it leaves the queue.
-    room: OwnedSemaphorePermit,
-    /// Its share of what the gauges of the queue show, likewise.
-    waits: Waiting,
+    /// The entry's place in the queue, given back when it leaves the queue.
+    place: Place,
 }
 
 /// Hands exposures to the writer. Clones share the queue; the writer ends when the last one is gone.
 #[derive(Clone)]
 pub struct Recorder {
     entries: mpsc::Sender<Entry>,
-    room: Arc<Semaphore>,
+    room: Arc<Room>,
+    bounds: watch::Receiver<Bounds>,
     standing: Arc<Standing>,
     metrics: Arc<Metrics>,
 }
@@ -97,31 +130,32 @@ pub struct Recorder {
 pub struct Writer<L> {
     ledger: L,
     entries: mpsc::Receiver<Entry>,
-    batch_rows_max: usize,
-    probe_interval: Nanos,
+    bounds: watch::Receiver<Bounds>,
     clock: Arc<dyn Clock>,
     standing: Arc<Standing>,
     metrics: Arc<Metrics>,
+    points: Points,
 }
 
-/// A recorder and its writer. `standing` is told how the store does.
+/// A recorder and its writer. Both go by the bounds as they change; `standing` is told how the store does.
 pub fn group_commit<L: Ledger>(
     ledger: L,
-    bounds: Bounds,
+    bounds: watch::Receiver<Bounds>,
     clock: Arc<dyn Clock>,
     standing: Standing,
     metrics: Arc<Metrics>,
 ) -> (Recorder, Writer<L>) {
-    // The semaphore counts rows and an entry has at least one, so the channel is never the tighter bound.
-    let queue_rows_max = bounds.queue_rows_max.clamp(1, Semaphore::MAX_PERMITS);
-    let (sender, receiver) = mpsc::channel(queue_rows_max);
-    let room = Arc::new(Semaphore::new(queue_rows_max));
+    let (sender, receiver) = mpsc::channel(ENTRIES_MAX);
     let standing = Arc::new(standing);
-    metrics.limits(queue_rows_max, Bounds { queue_rows_max, ..bounds }.queue_bytes_max());
-    let recorder =
-        Recorder { entries: sender, room, standing: Arc::clone(&standing), metrics: Arc::clone(&metrics) };
-    let Bounds { batch_rows_max, probe_interval, .. } = bounds;
-    (recorder, Writer { ledger, entries: receiver, batch_rows_max, probe_interval, clock, standing, metrics })
+    let recorder = Recorder {
+        entries: sender,
+        room: Room::new(Arc::clone(&metrics)),
+        bounds: bounds.clone(),
+        standing: Arc::clone(&standing),
+        metrics: Arc::clone(&metrics),
+    };
+    let points = Points::default();
+    (recorder, Writer { ledger, entries: receiver, bounds, clock, standing, metrics, points })
 }
 
 impl Recorder {
@@ -142,10 +176,12 @@ impl Recorder {
         if self.standing.is_down() {
             return Err(RecordError::Down);
         }
-        let places = u32::try_from(exposures.len()).unwrap_or(u32::MAX);
-        let room = Arc::clone(&self.room).try_acquire_many_owned(places).map_err(|_| RecordError::Full)?;
-        let waits = self.metrics.waits(&exposures);
-        self.entries.try_send(Entry { exposures, answer, room, waits }).map_err(|error| match error {
+        let max = {
+            let bounds = self.bounds.borrow();
+            Size { rows: bounds.queue_rows_max, bytes: bounds.queue_bytes_max }
+        };
+        let place = self.room.take(Size::of(&exposures), max).ok_or(RecordError::Full)?;
+        self.entries.try_send(Entry { exposures, answer, place }).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => RecordError::Full,
             mpsc::error::TrySendError::Closed(_) => RecordError::Closed,
         })
@@ -173,13 +209,22 @@ impl Pending {
 }
 
 impl<L: Ledger> Writer<L> {
+    /// Lets commits go unanswered on purpose.
+    pub fn inject(mut self, points: Points) -> Self {
+        self.points = points;
+        self
+    }
+
     /// Writes until every recorder is gone and the queue is empty, then closes the ledger.
     pub async fn run(mut self) {
         loop {
+            let Bounds { probe_interval, patience, .. } = *self.bounds.borrow_and_update();
+            self.ledger.set_patience(patience);
             let next = tokio::select! {
-                biased; // A transaction says more about the store than a probe does.
+                biased; // A transaction says more about the store than a probe does, and a policy more than either.
+                Ok(()) = self.bounds.changed() => continue,
                 next = self.entries.recv() => next,
-                () = tokio::time::sleep(self.probe_interval.into()) => {
+                () = tokio::time::sleep(probe_interval.into()) => {
                     self.probe().await;
                     continue;
                 }
@@ -198,9 +243,10 @@ impl<L: Ledger> Writer<L> {
     }
 
     fn gather(&mut self, first: Entry) -> Batch {
+        let batch_rows_max = self.bounds.borrow().batch_rows_max;
         let mut batch = Batch::default();
         batch.add(first);
-        while batch.exposures.len() < self.batch_rows_max
+        while batch.exposures.len() < batch_rows_max
             && let Ok(next) = self.entries.try_recv()
         {
             batch.add(next);
@@ -214,20 +260,26 @@ impl<L: Ledger> Writer<L> {
         let started = self.clock.now();
         let result = self.ledger.record(&unique).await;
         self.metrics.transaction(unique.len(), self.clock.now() - started);
+        // What the store did counts for its standing, and not what is made of it on purpose.
+        match &result {
+            Ok(_) => self.standing.committed(),
+            Err(error) => self.standing.failed(error),
+        }
+        let failed = result.is_err();
+        let result = match (result, self.points.pass(Point::AfterCommit).await) {
+            (Ok(_), Err(injected)) => Err(WriteError::Unknown(injected.to_string())),
+            (result, _) => result,
+        };
         match result {
-            Ok(stored) => {
-                self.standing.committed();
-                answer(&self.metrics, &settle(&exposures, &places, &stored), waiters);
-            }
+            Ok(stored) => answer(&self.metrics, &settle(&exposures, &places, &stored), waiters),
             Err(error) => {
                 self.metrics.failed(&error, exposures.len());
                 fail(&self.metrics, record_error(&error), waiters);
-                self.standing.failed(&error);
-                // Was it one transaction or is it the store? Those who wait would find out one batch after the other.
-                if !self.standing.is_down() {
-                    self.probe().await;
-                }
             }
+        }
+        // Was it one transaction or is it the store? Those who wait would find out one batch after the other.
+        if failed && !self.standing.is_down() {
+            self.probe().await;
         }
     }
 
@@ -239,8 +291,8 @@ impl<L: Ledger> Writer<L> {
 
     /// Of the exposures of this entry nothing was sent to the store.
     fn turn_away(&self, entry: Entry) {
-        let Entry { exposures, answer, room, waits } = entry;
-        drop((room, waits));
+        let Entry { exposures, answer, place } = entry;
+        drop(place);
         let error = WriteError::KnownAbsent("the store is out of order".to_owned());
         self.metrics.failed(&error, exposures.len());
         fail(&self.metrics, record_error(&error), vec![(exposures.len(), answer)]);
@@ -273,8 +325,8 @@ struct Batch {
 
 impl Batch {
     fn add(&mut self, entry: Entry) {
-        let Entry { exposures, answer, room, waits } = entry;
-        drop((room, waits));
+        let Entry { exposures, answer, place } = entry;
+        drop(place);
         self.waiters.push((exposures.len(), answer));
         self.exposures.extend(exposures);
     }

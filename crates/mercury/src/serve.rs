@@ -13,8 +13,13 @@ use std::{
 use ::emulator::Emulator;
 use base::Nanos;
 use experiment::ledger::{Location, location::LocationError};
-use model::{policy::ServiceName, scale::Scale};
-use runtime::{HeaderAuthenticator, Host, host, link_metrics::Links, process::Process};
+use model::{
+    policy::{Policy, ServiceName},
+    scale::Scale,
+};
+use runtime::{
+    HeaderAuthenticator, Host, Policies, host, link_metrics::Links, policy::Source, process::Process,
+};
 use serde_json::json;
 use serve::{Limits, Routes, listener, shell::DrainReport, telemetry};
 use tokio::net::TcpListener;
@@ -92,7 +97,8 @@ pub(crate) struct Args {
     /// Address of the emulator's control port.
     #[arg(long, value_name = "IP:PORT", env = "MERCURY_CONTROL", default_value = "0.0.0.0:50052")]
     control: SocketAddr,
-    /// The policy [default: the one that this binary ships with].
+    /// The policy [default: the one that this binary ships with]. Taken over anew whenever the file changes, on SIGHUP, and on
+    /// POST /policy/reload of the admin port.
     #[arg(long, value_name = "FILE", env = "MERCURY_POLICY")]
     policy: Option<PathBuf>,
     /// Address of the emulated dependencies.
@@ -238,14 +244,14 @@ async fn serve(args: Args, mut process: Process) -> Result<DrainReport, Exit> {
     });
     announced[if server == Server::HomeApi { "http" } else { "grpc" }] = main_at.to_string().into();
 
-    let drain = if let Some(service) = server.service() {
-        let policy = policy(args.policy.as_deref())?.scaled(args.scale).dilated(args.dilate);
-        let drain = policy.drain;
-        let shown = crate::policy::shown(&policy);
+    let governed = if let Some(service) = server.service() {
+        let (policy, text) = policy(args.policy.as_deref())?;
+        let (scale, dilate) = (args.scale, args.dilate);
+        let adjust = move |policy: Policy| policy.scaled(scale).dilated(dilate);
         let host = Host {
             service,
             world: process.world.clone(),
-            policy: Arc::new(policy),
+            policies: Policies::new(adjust(policy)),
             registry: process.registry.clone(),
             readiness: process.readiness.clone(),
             emulator: args.emulator.clone(),
@@ -255,9 +261,13 @@ async fn serve(args: Args, mut process: Process) -> Result<DrainReport, Exit> {
         };
         let (routes, extra) = build(&host, &args).await?;
         process.open_service(&host, main, routes)?;
-        let policy = axum::routing::get(async move || axum::Json(shown));
-        process.open_admin(admin, extra.route("/policy", policy));
-        drain
+        // From here on the policy may change; everything that goes by it is there.
+        let source = Source { path: args.policy.clone(), adjust: Box::new(adjust) };
+        let reloader = runtime::policy::keep(&host, source, text)?;
+        let policies = host.policies.clone();
+        let shown = runtime::policy::router(policies.clone(), reloader, crate::policy::shown);
+        process.open_admin(admin, extra.merge(shown));
+        Some(policies)
     } else {
         raise_priority();
         let emulator = emulator(&args, &process)?;
@@ -268,8 +278,9 @@ async fn serve(args: Args, mut process: Process) -> Result<DrainReport, Exit> {
         process.open("emulator", main, emulator.facts_routes(), limits)?;
         process.open("control", control, emulator.control_routes(), Limits::default())?;
         process.open_admin(admin, axum::Router::new());
-        EMULATOR_DRAIN
+        None
     };
+    let drain = || governed.map_or(EMULATOR_DRAIN, |policies| policies.current().drain);
 
     if let Some(path) = &args.announce {
         announce(path, &announced)?;
@@ -291,14 +302,11 @@ async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Exit> {
     bound.await.map_err(|error| Exit::Error(error.to_string()))
 }
 
-/// The given policy, or the shipped one.
-pub(crate) fn policy(path: Option<&Path>) -> Result<model::policy::Policy, Exit> {
+/// The given policy, or the shipped one, and its text.
+pub(crate) fn policy(path: Option<&Path>) -> Result<(Policy, String), Exit> {
     match path {
         Some(path) => Ok(host::read_policy(path)?),
-        None => {
-            let (name, text) = model::policy::SHIPPED;
-            model::policy::Policy::parse(name, text).map_err(|faults| Exit::Usage(faults.to_string()))
-        }
+        None => Ok((Policy::shipped(), model::policy::SHIPPED.1.to_owned())),
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
 
 use uuid::Uuid;
 
-use super::{Ledger, Stored, WriteError};
+use super::{Ledger, Patience, Stored, WriteError};
 use crate::decide::Exposure;
 
 /// A ledger in memory. Clones share the rows, so that a test keeps a view of what a service recorded.
@@ -55,6 +55,8 @@ impl Ledger for MemoryLedger {
     async fn probe(&mut self) -> Result<(), String> {
         Ok(())
     }
+
+    fn set_patience(&mut self, _patience: Patience) {}
 
     async fn close(&mut self) {}
 }

@@ -21,14 +21,14 @@ mod open;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use base::{Nanos, WallClock};
+use base::WallClock;
 use sqlx::{
     Connection as _, PgConnection, Row as _,
     postgres::{PgDatabaseError, PgRow},
 };
 use uuid::Uuid;
 
-use super::{Ledger, OpenError, Stored, WriteError, location::Database};
+use super::{Ledger, OpenError, Patience, Stored, WriteError, location::Database};
 use crate::decide::{Exposure, exposure::BodyDigest};
 
 pub(super) use open::{options_to_read, refusal_to_read};
@@ -36,15 +36,6 @@ pub(super) use open::{options_to_read, refusal_to_read};
 /// Tries of one batch: the second one is for a connection that had died while it was idle, and for a transaction that the
 /// server rolled back for the sake of another one.
 const TRIES: usize = 2;
-
-/// For as long as a statement waits for somebody else's lock, and for as long as a step may take at all.
-#[derive(Clone, Copy, Debug)]
-pub struct Patience {
-    /// For a lock.
-    pub lock: Nanos,
-    /// For connecting, and for each step of a transaction.
-    pub step: Nanos,
-}
 
 /// A ledger in PostgreSQL.
 pub struct PostgresLedger {
@@ -136,6 +127,13 @@ impl Ledger for PostgresLedger {
             }
         }
         Err("the server closes every connection".to_owned())
+    }
+
+    fn set_patience(&mut self, patience: Patience) {
+        if self.patience != patience {
+            // The server is told when a connection is made.
+            (self.patience, self.connection) = (patience, None);
+        }
     }
 
     async fn close(&mut self) {

@@ -33,7 +33,7 @@ use sqlx::{
 };
 use uuid::Uuid;
 
-use super::{Ledger, OpenError, Stored, WriteError};
+use super::{Ledger, OpenError, Patience, Stored, WriteError};
 use crate::decide::{Exposure, exposure::BodyDigest};
 
 /// Most rows of one statement: SQLite takes 32,766 parameters, and a row takes [`COLUMNS`] of them.
@@ -47,6 +47,7 @@ const COLUMNS: usize = 13;
 pub struct SqliteLedger {
     path: PathBuf,
     options: SqliteConnectOptions,
+    busy_timeout: Nanos,
     /// Which file the connection has open, by device and inode.
     file: Option<(u64, u64)>,
     /// None after a failure that left the connection's state in doubt; the next batch opens another.
@@ -66,6 +67,7 @@ impl SqliteLedger {
         Ok(Self {
             path: path.to_owned(),
             options,
+            busy_timeout,
             file: open::file_at(path),
             connection: Some(connection),
             wall,
@@ -107,6 +109,14 @@ impl Ledger for SqliteLedger {
             self.connection = Some(connection);
         }
         result.map_err(text)
+    }
+
+    fn set_patience(&mut self, patience: Patience) {
+        if self.busy_timeout != patience.lock {
+            // It is set when the file is opened.
+            (self.busy_timeout, self.connection) = (patience.lock, None);
+            self.options = open::options(&self.path, patience.lock);
+        }
     }
 
     async fn close(&mut self) {

@@ -14,8 +14,7 @@ use crate::{
     ledger::MemoryLedger,
 };
 
-const WIDE: Bounds =
-    Bounds { queue_rows_max: 1_000, batch_rows_max: 1_000, probe_interval: Nanos::from_secs(1) };
+const WIDE: Bounds = Bounds::WIDE;
 const NEVER: Deadline = Deadline::at(Nanos::MAX);
 
 /// The exposure of an operation; another surface gives another body under the same event id.
@@ -41,6 +40,7 @@ struct Held {
     ends: mpsc::Receiver<End>,
     closed: Arc<Mutex<bool>>,
     fault: Arc<Mutex<Option<String>>>,
+    patience: Arc<Mutex<Option<Patience>>>,
 }
 
 #[derive(Clone, Copy)]
@@ -58,6 +58,7 @@ struct Holder {
     closed: Arc<Mutex<bool>>,
     /// What a probe finds.
     fault: Arc<Mutex<Option<String>>>,
+    patience: Arc<Mutex<Option<Patience>>>,
 }
 
 impl Holder {
@@ -87,6 +88,10 @@ impl Ledger for Held {
         }
     }
 
+    fn set_patience(&mut self, patience: Patience) {
+        *self.patience.lock().expect("no test panics with it") = Some(patience);
+    }
+
     async fn probe(&mut self) -> Result<(), String> {
         self.fault.lock().expect("no test panics with it").clone().map_or(Ok(()), Err)
     }
@@ -102,22 +107,33 @@ fn ready() -> (Standing, Readiness) {
     (Standing::new(readiness.condition("exposure ledger")), readiness)
 }
 
+/// Bounds that never change.
+fn fixed(bounds: Bounds) -> watch::Receiver<Bounds> {
+    watch::channel(bounds).1
+}
+
 fn held(bounds: Bounds) -> (Recorder, Writer<Held>, Holder) {
+    held_by(fixed(bounds))
+}
+
+fn held_by(bounds: watch::Receiver<Bounds>) -> (Recorder, Writer<Held>, Holder) {
     let (began_sender, began) = mpsc::channel(16);
     let (ends, ends_receiver) = mpsc::channel(16);
     let rows = MemoryLedger::new();
     let closed = Arc::new(Mutex::new(false));
     let fault = Arc::new(Mutex::new(None));
+    let patience = Arc::new(Mutex::new(None));
     let ledger = Held {
         rows: rows.clone(),
         began: began_sender,
         ends: ends_receiver,
         closed: Arc::clone(&closed),
         fault: Arc::clone(&fault),
+        patience: Arc::clone(&patience),
     };
     let metrics = Arc::new(Metrics::new());
     let (recorder, writer) = group_commit(ledger, bounds, Arc::new(MonotonicClock), ready().0, metrics);
-    (recorder, writer, Holder { rows, began, ends, closed, fault })
+    (recorder, writer, Holder { rows, began, ends, closed, fault, patience })
 }
 
 async fn answer(pending: Result<Pending, RecordError>) -> Result<Vec<Outcome>, RecordError> {
@@ -128,7 +144,8 @@ async fn answer(pending: Result<Pending, RecordError>) -> Result<Vec<Outcome>, R
 async fn beside_a_writer<T>(script: impl AsyncFnOnce(Recorder, MemoryLedger) -> T) -> T {
     let ledger = MemoryLedger::new();
     let metrics = Arc::new(Metrics::new());
-    let (recorder, writer) = group_commit(ledger.clone(), WIDE, Arc::new(MonotonicClock), ready().0, metrics);
+    let (recorder, writer) =
+        group_commit(ledger.clone(), fixed(WIDE), Arc::new(MonotonicClock), ready().0, metrics);
     tokio::join!(writer.run(), script(recorder, ledger)).1
 }
 
@@ -435,7 +452,7 @@ async fn a_store_that_is_out_of_order_keeps_nobody_waiting() {
         let first = recorder.submit(three("first"));
         holder.began().await;
         let queued = [recorder.submit(three("a")), recorder.submit(three("b"))];
-        assert_eq!(metrics.queue_state()[0], (6, 1_000));
+        assert_eq!(metrics.waiting_now().0, 6);
         holder.breaks(Some("the disk is full"));
         holder.end(End::RollBack).await;
         assert_eq!(answer(first).await, Err(RecordError::KnownAbsent));
@@ -444,7 +461,7 @@ async fn a_store_that_is_out_of_order_keeps_nobody_waiting() {
             assert_eq!(answer(pending).await, Err(RecordError::KnownAbsent));
         }
         assert_eq!(recorder.submit(three("late")).err(), Some(RecordError::Down));
-        assert_eq!(metrics.queue_state()[0].0, 0);
+        assert_eq!(metrics.waiting_now(), (0, 0));
         drop(recorder);
     };
     tokio::join!(writer.run(), script);
@@ -464,10 +481,11 @@ async fn readiness_falls_and_returns_without_traffic() {
         ends,
         closed: Arc::default(),
         fault: Arc::clone(&fault),
+        patience: Arc::default(),
     };
     let clock = RuntimeClock(tokio::time::Instant::now());
     let metrics = Arc::new(Metrics::new());
-    let (recorder, writer) = group_commit(ledger, WIDE, Arc::new(MonotonicClock), standing, metrics);
+    let (recorder, writer) = group_commit(ledger, fixed(WIDE), Arc::new(MonotonicClock), standing, metrics);
     let script = async {
         let mut states = readiness.subscribe();
         assert_eq!(*states.borrow_and_update(), State::Serving);
@@ -496,22 +514,67 @@ async fn the_queue_shows_what_waits_in_rows_and_bytes() {
     let script = async {
         let first = recorder.submit(three("first"));
         holder.began().await;
-        assert_eq!(metrics.queue_state(), [(0, 6), (0, 6 * Exposure::BYTES_MAX as i64)]);
+        assert_eq!(metrics.waiting_now(), (0, 0));
         let second = recorder.submit(three("second"));
         let bytes: usize = three("second").iter().map(Exposure::bytes).sum();
-        assert_eq!(metrics.queue_state().map(|(now, _)| now), [3, bytes as i64]);
+        assert_eq!(metrics.waiting_now(), (3, bytes as i64));
         assert_eq!(recorder.submit([three("x"), three("y")].concat()).err(), Some(RecordError::Full));
-        assert_eq!(
-            metrics.queue_state().map(|(now, _)| now),
-            [3, bytes as i64],
-            "what is refused never waits"
-        );
+        assert_eq!(metrics.waiting_now(), (3, bytes as i64), "what is refused never waits");
         holder.end(End::Commit).await;
         holder.began().await;
-        assert_eq!(metrics.queue_state().map(|(now, _)| now), [0, 0]);
+        assert_eq!(metrics.waiting_now(), (0, 0));
         holder.end(End::Commit).await;
         answer(first).await.expect("committed");
         answer(second).await.expect("committed");
+        drop(recorder);
+    };
+    tokio::join!(writer.run(), script);
+}
+
+#[tokio::test]
+async fn a_policy_that_changes_is_gone_by_from_then_on() {
+    let (bounds, in_force) = watch::channel(WIDE);
+    let (recorder, writer, mut holder) = held_by(in_force);
+    let script = async {
+        let first = recorder.submit(three("first"));
+        holder.began().await;
+        let waiting: Vec<_> = (0..3).map(|at| recorder.submit(three(&format!("op-{at}")))).collect();
+        let patience = Patience { lock: Nanos::from_millis(7), step: Nanos::from_millis(8) };
+        bounds.send_replace(Bounds { queue_rows_max: 3, batch_rows_max: 4, patience, ..WIDE });
+        // Nobody who waits is put out, and nobody let in until there is room below the new limit.
+        assert_eq!(recorder.submit(three("late")).err(), Some(RecordError::Full));
+        for rows in [6, 3] {
+            holder.end(End::Commit).await;
+            assert_eq!(holder.began().await, rows, "the batch is bounded anew as well");
+        }
+        assert_eq!(*holder.patience.lock().expect("no test panics with it"), Some(patience));
+        let late = recorder.submit(three("late"));
+        for _ in 0..2 {
+            holder.end(End::Commit).await;
+        }
+        for pending in waiting.into_iter().chain([first, late]) {
+            assert_eq!(answer(pending).await, Ok(vec![Outcome::Committed; 3]));
+        }
+        drop(recorder);
+    };
+    tokio::join!(writer.run(), script);
+}
+
+#[tokio::test]
+async fn what_waits_is_bounded_in_bytes_as_well() {
+    let bytes: usize = three("a").iter().map(Exposure::bytes).sum();
+    let (recorder, writer, mut holder) = held(Bounds { queue_bytes_max: 2 * bytes, ..WIDE });
+    let script = async {
+        let gate = recorder.submit(three("g"));
+        holder.began().await;
+        let fit = [recorder.submit(three("a")), recorder.submit(three("b"))];
+        assert_eq!(recorder.submit(vec![exposure("c", "home")]).err(), Some(RecordError::Full));
+        for _ in 0..2 {
+            holder.end(End::Commit).await;
+        }
+        for pending in fit.into_iter().chain([gate]) {
+            assert_eq!(answer(pending).await, Ok(vec![Outcome::Committed; 3]));
+        }
         drop(recorder);
     };
     tokio::join!(writer.run(), script);

@@ -124,6 +124,7 @@ fn rules_across_keys_hold() {
             "default_timeout_ms = 2001\n",
             "default_timeout_ms: must not exceed timeout_max_ms",
         ),
+        ("requests_max = 8192", "requests_max = 739", "limits.requests_max: must be 740 or more"),
         (
             "store_timeout_ms = 2000",
             "store_timeout_ms = 1000",

@@ -5,9 +5,9 @@ use std::time::Duration;
 use base::Nanos;
 use sqlx::{ConnectOptions as _, Connection as _, PgConnection, postgres::PgConnectOptions};
 
-use super::{BEGIN, Failure, Patience, bounded, run};
+use super::{BEGIN, Failure, bounded, run};
 use crate::ledger::{
-    OpenError,
+    OpenError, Patience,
     location::Database,
     schema::{Step, Version},
 };

@@ -6,7 +6,7 @@ mod versions;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use base::clock::SystemWallClock;
+use base::{Nanos, clock::SystemWallClock};
 use sqlx::AssertSqlSafe;
 use throwaway_postgres::{OWNER, Server, shared};
 

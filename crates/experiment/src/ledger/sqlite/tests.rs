@@ -121,6 +121,9 @@ async fn commits_are_durable_by_configuration() {
     assert_eq!(number(&mut ledger, "PRAGMA busy_timeout").await, 1_234);
     assert_eq!(number(&mut ledger, "PRAGMA cache_size").await, -512);
     assert_eq!(number(&mut ledger, "PRAGMA user_version").await, 1);
+    ledger.set_patience(Patience { lock: Nanos::from_millis(4_321), step: PATIENT });
+    assert_eq!(ledger.probe().await, Ok(()));
+    assert_eq!(number(&mut ledger, "PRAGMA busy_timeout").await, 4_321);
 }
 
 #[tokio::test]
@@ -180,7 +183,9 @@ async fn many_callers_beside_a_reader_never_meet_a_lock() {
     // A backup reads one snapshot for the whole time.
     let mut reader = super::open::reopen(&ledger.options).await.expect("a second connection");
     run(&mut reader, "BEGIN; SELECT count(*) FROM exposure").await;
-    let bounds = Bounds { queue_rows_max: 1_000, batch_rows_max: 7, probe_interval: PATIENT };
+    let patience = Patience { lock: IMPATIENT, step: PATIENT };
+    let bounds = Bounds { batch_rows_max: 7, probe_interval: PATIENT, patience, ..Bounds::WIDE };
+    let bounds = tokio::sync::watch::channel(bounds).1;
     let clock = Arc::new(MonotonicClock);
     let standing = Standing::new(Readiness::new().condition("exposure ledger"));
     let (recorder, writer) = group_commit(ledger, bounds, clock.clone(), standing, Arc::new(Metrics::new()));

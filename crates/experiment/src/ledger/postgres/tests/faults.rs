@@ -117,8 +117,14 @@ async fn a_lock_held_too_long_is_known_absent_and_leaves_the_connection_in_use()
     );
     assert!(ledger.probe().await.expect_err("locked").contains("lock timeout"));
     assert!(ledger.connection.is_some());
-    sql(&mut other, "ROLLBACK").await;
-    assert_eq!(ledger.probe().await, Ok(()));
+    // Whoever is told to be patient waits.
+    ledger.set_patience(PATIENT);
+    let mut watcher = super::other(&server, &name).await;
+    let (waited, ()) = tokio::join!(ledger.probe(), async {
+        somebody_waits(&mut watcher).await;
+        sql(&mut other, "ROLLBACK").await;
+    });
+    assert_eq!(waited, Ok(()));
     assert_eq!(fresh(&record(&mut ledger, &exposures(0..3)).await.expect("free")), 3);
 }
 
