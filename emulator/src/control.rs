@@ -15,9 +15,10 @@ use tonic::{Request, Response, Status};
 use wire::emulator::v1::{
     self as api, ClearFaultsRequest, ClearFaultsResponse, DependencyStats, GetStatsRequest, GetStatsResponse,
     InjectFaultRequest, InjectFaultResponse, JournalEntry, ListJournalRequest, ListJournalResponse,
-    ReadExperimentsRequest, ReadExperimentsResponse, ReadSubjectRequest, ReadSubjectResponse, ResetRequest, ResetResponse, RevokeClaimsRequest,
-    RevokeClaimsResponse, SetCapacityRequest, SetCapacityResponse, SetPhaseRequest, SetPhaseResponse,
-    SetPolicyCopyRequest, SetPolicyCopyResponse, SetRevocationFeedRequest, SetRevocationFeedResponse,
+    ReadExperimentsRequest, ReadExperimentsResponse, ReadSubjectRequest, ReadSubjectResponse, ResetRequest,
+    ResetResponse, RevokeClaimsRequest, RevokeClaimsResponse, SetCapacityRequest, SetCapacityResponse,
+    SetPhaseRequest, SetPhaseResponse, SetPolicyCopyRequest, SetPolicyCopyResponse, SetRevocationFeedRequest,
+    SetRevocationFeedResponse,
     emulator_control_service_server::{EmulatorControlService, EmulatorControlServiceServer},
     fault_rule::Effect,
 };

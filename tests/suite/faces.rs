@@ -45,7 +45,10 @@ async fn both_faces_serve_the_same_page_and_it_is_whole() {
         let mut proto = as_json(&both.grpc.message());
         // One operation was asked for twice: whichever face was first recorded its exposures, and the other one replayed.
         let [http, grpc] = [&mut json, &mut proto].map(effects);
-        assert!(http != grpc && [&http, &grpc].iter().all(|one| ["committed", "replayed"].contains(&one.as_str())));
+        assert!(
+            http != grpc
+                && [&http, &grpc].iter().all(|one| ["committed", "replayed"].contains(&one.as_str()))
+        );
         for face in [&mut json, &mut proto] {
             // The two answers were given at two moments.
             let as_of = face["inventory"]["as_of_unix_ms"].take();

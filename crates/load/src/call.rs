@@ -85,10 +85,7 @@ pub(crate) struct Answered {
 }
 
 /// Sends `request` and reads the whole answer. Dropping the future resets the stream.
-pub(crate) async fn exchange(
-    sender: &mut Sender,
-    request: Request<Full<Bytes>>,
-) -> Result<Answered, Failed> {
+pub(crate) async fn exchange(sender: &mut Sender, request: Request<Full<Bytes>>) -> Result<Answered, Failed> {
     let response = sender.send_request(request).await.map_err(|_| lost(sender))?;
     let (mut head, body) = response.into_parts();
     if head.status != StatusCode::OK && !head.headers.contains_key(GRPC_STATUS) {
@@ -154,8 +151,7 @@ fn status(headers: &HeaderMap) -> Result<(), Failed> {
         (Some(Code::OK), None) => Ok(()),
         (Some(code), None) => {
             let reason = headers.get(REASON).and_then(|value| value.to_str().ok()).and_then(Reason::parse);
-            let ambiguous =
-                matches!(reason, Some(Reason::EffectAmbiguous | Reason::EffectAmbiguousDeadline));
+            let ambiguous = matches!(reason, Some(Reason::EffectAmbiguous | Reason::EffectAmbiguousDeadline));
             Err(Failed { failure: Failure::Status(code), ambiguous })
         }
         _ => Err(Failure::StatusMalformed.into()),

@@ -35,8 +35,8 @@ pub use latency::{Latencies, LatencyMs, SCHEME as HISTOGRAM_SCHEME};
 pub use observe::{Observe, Observed};
 pub use outcome::Outcome;
 pub use plan::{
-    DILATE_MAX, DURATION_MAX, IN_FLIGHT_MAX, LoadError, Plan, RATE_PERCENT_MAX, Rate, STAGES_MAX, Settle, StagePlan,
-    TARGETS_MAX,
+    DILATE_MAX, DURATION_MAX, IN_FLIGHT_MAX, LoadError, Plan, RATE_PERCENT_MAX, Rate, STAGES_MAX, Settle,
+    StagePlan, TARGETS_MAX,
 };
 pub use progress::Progress;
 pub use report::Report;

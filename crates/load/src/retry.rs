@@ -114,8 +114,7 @@ mod tests {
     use super::*;
     use crate::outcome::{Code, Failure};
 
-    const RETRIES: Retries =
-        Retries::declared(7, Share::from_ppm(500_000), 3, Nanos::from_millis(10));
+    const RETRIES: Retries = Retries::declared(7, Share::from_ppm(500_000), 3, Nanos::from_millis(10));
     const SETTLE: Settle = Settle {
         attempts_max: 8,
         backoff: Nanos::from_millis(10),

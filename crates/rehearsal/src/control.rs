@@ -4,9 +4,9 @@ use std::{collections::BTreeMap, fmt, time::Duration};
 
 use tonic::transport::{Channel, Endpoint};
 use wire::emulator::v1::{
-    FeedState, GetStatsRequest, PolicyCopy, ReadExperimentsRequest, ReadExperimentsResponse, ReadSubjectRequest, ReadSubjectResponse, RevokeClaimsRequest,
-    SetPhaseRequest, SetPolicyCopyRequest, SetRevocationFeedRequest,
-    emulator_control_service_client::EmulatorControlServiceClient,
+    FeedState, GetStatsRequest, PolicyCopy, ReadExperimentsRequest, ReadExperimentsResponse,
+    ReadSubjectRequest, ReadSubjectResponse, RevokeClaimsRequest, SetPhaseRequest, SetPolicyCopyRequest,
+    SetRevocationFeedRequest, emulator_control_service_client::EmulatorControlServiceClient,
 };
 
 /// Longest wait for a connection or an answer.

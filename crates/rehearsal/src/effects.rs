@@ -110,7 +110,10 @@ pub struct EffectsOptions {
 impl fmt::Debug for EffectsOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The ledger may carry a password.
-        f.debug_struct("EffectsOptions").field("seed", &self.seed).field("kills", &self.kills).finish_non_exhaustive()
+        f.debug_struct("EffectsOptions")
+            .field("seed", &self.seed)
+            .field("kills", &self.kills)
+            .finish_non_exhaustive()
     }
 }
 

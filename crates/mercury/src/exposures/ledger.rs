@@ -69,7 +69,9 @@ impl effects::Ledger for Ledger {
         Box::pin(async move {
             let rows = match &self.location {
                 Location::File(path) => empty_file(path, fresh).map_err(|error| self.fault(&error))?,
-                Location::Postgres(_) => self.empty_database(fresh).await.map_err(|error| self.fault(&error))?,
+                Location::Postgres(_) => {
+                    self.empty_database(fresh).await.map_err(|error| self.fault(&error))?
+                }
             };
             if rows {
                 return Err(self.fault(&"it holds exposures of an earlier run; --fresh removes them"));
@@ -93,8 +95,9 @@ impl Ledger {
     /// Whether the database holds rows, once those that may be removed are.
     async fn empty_database(&self, fresh: bool) -> Result<bool, sqlx::Error> {
         let mut connection = self.database().await?;
-        let there: bool =
-            sqlx::query_scalar("SELECT to_regclass('exposure') IS NOT NULL").fetch_one(&mut connection).await?;
+        let there: bool = sqlx::query_scalar("SELECT to_regclass('exposure') IS NOT NULL")
+            .fetch_one(&mut connection)
+            .await?;
         if !there {
             return Ok(false);
         }

@@ -32,9 +32,15 @@ fn experiments() -> Vec<Experiment> {
     let experiment = |id: &str, version, variants: &[(&str, u32)]| Experiment {
         id: id.to_owned(),
         version,
-        variants: variants.iter().map(|(name, weight)| Variant { name: (*name).to_owned(), weight: *weight }).collect(),
+        variants: variants
+            .iter()
+            .map(|(name, weight)| Variant { name: (*name).to_owned(), weight: *weight })
+            .collect(),
     };
-    vec![experiment("hero", 3, &[("control", 50), ("large", 50)]), experiment("badge", 2, &[("a", 1), ("b", 9)])]
+    vec![
+        experiment("hero", 3, &[("control", 50), ("large", 50)]),
+        experiment("badge", 2, &[("a", 1), ("b", 9)]),
+    ]
 }
 
 fn exposures(number: usize) -> Vec<Exposure> {
@@ -83,8 +89,9 @@ impl Case {
     async fn new() -> Self {
         let case = Self { home: tempfile::tempdir().expect("a directory") };
         let wall = Arc::new(SystemWallClock);
-        let mut ledger =
-            SqliteLedger::open(&case.path("exposures.db"), Nanos::from_secs(5), wall).await.expect("a ledger");
+        let mut ledger = SqliteLedger::open(&case.path("exposures.db"), Nanos::from_secs(5), wall)
+            .await
+            .expect("a ledger");
         let rows: Vec<Exposure> = (0..OPERATIONS).flat_map(exposures).collect();
         ledger.record(&rows.iter().collect::<Vec<_>>()).await.expect("committed");
         ledger.close().await;
@@ -205,7 +212,9 @@ async fn what_shows_nothing_is_inconclusive_and_what_cannot_be_read_is_named() {
     let ended = case.verify(&ledger, "cut.ndjson").await;
     assert!(matches!(ended, Ok(Exit::Inconclusive(why)) if why.contains("breaks off")));
     let ended = case.verify(&ledger, "none.ndjson").await;
-    assert!(matches!(ended, Err(Exit::Usage(text)) if text.starts_with("--record ") && text.contains("none")));
+    assert!(
+        matches!(ended, Err(Exit::Usage(text)) if text.starts_with("--record ") && text.contains("none"))
+    );
     let ended = case.verify(&case.path("none.db"), "record.ndjson").await;
     assert!(matches!(ended, Err(Exit::Error(text)) if text.contains("none.db")));
     fs::write(case.path("catalogue.json"), "{}").expect("written");

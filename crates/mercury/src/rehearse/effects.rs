@@ -91,7 +91,8 @@ mod tests {
     }
 
     fn read(words: &[&str]) -> Result<EffectsOptions, clap::Error> {
-        Line::try_parse_from(std::iter::once("effects").chain(words.iter().copied())).map(|line| options(line.args))
+        Line::try_parse_from(std::iter::once("effects").chain(words.iter().copied()))
+            .map(|line| options(line.args))
     }
 
     #[test]

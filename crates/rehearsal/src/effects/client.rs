@@ -69,7 +69,10 @@ impl Client {
                 .map_err(|error| RehearsalError::Usage(format!("{home}: {error}")))?;
             Ok(HomeServiceClient::new(endpoint.connect_lazy()))
         };
-        Ok(Self { homes: homes.iter().map(client).collect::<Result<_, RehearsalError>>()?, asked: Vec::new() })
+        Ok(Self {
+            homes: homes.iter().map(client).collect::<Result<_, RehearsalError>>()?,
+            asked: Vec::new(),
+        })
     }
 
     /// How many home-apis there are.
@@ -129,7 +132,8 @@ impl Client {
 
     /// Writes down what was asked.
     pub(super) fn write(&self, path: &Path) -> io::Result<()> {
-        let run = Run { schema: SCHEMA.to_owned(), targets: Vec::new(), id_prefix: "story".to_owned(), seed: 0 };
+        let run =
+            Run { schema: SCHEMA.to_owned(), targets: Vec::new(), id_prefix: "story".to_owned(), seed: 0 };
         let end = End { operations: self.asked.len() as u64, missed: 0 };
         let lines = std::iter::once(Line::Run(run))
             .chain(self.asked.iter().cloned().map(Line::Operation))

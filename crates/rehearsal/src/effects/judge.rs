@@ -171,7 +171,10 @@ mod tests {
     use crate::exposures::account::{Arms, Operations};
 
     fn options() -> EffectsOptions {
-        EffectsOptions { kills: 5, ..EffectsOptions::new("out", Arc::new(|_| Err("nobody opens it".to_owned()))) }
+        EffectsOptions {
+            kills: 5,
+            ..EffectsOptions::new("out", Arc::new(|_| Err("nobody opens it".to_owned())))
+        }
     }
 
     /// What a rehearsal without a fault leaves.

@@ -68,8 +68,12 @@ impl Stage {
         // What an earlier rehearsal recorded here has no say in this one.
         remove(&state_dir)?;
         let own = state_dir.join("ledger").join("exposures.db").to_string_lossy().into_owned();
-        let ledger = (options.open)(options.ledger.as_ref().unwrap_or(&own)).map_err(RehearsalError::Usage)?;
-        ledger.prepare(options.fresh).await.map_err(|fault| RehearsalError::Usage(format!("--ledger: {fault}")))?;
+        let ledger =
+            (options.open)(options.ledger.as_ref().unwrap_or(&own)).map_err(RehearsalError::Usage)?;
+        ledger
+            .prepare(options.fresh)
+            .await
+            .map_err(|fault| RehearsalError::Usage(format!("--ledger: {fault}")))?;
         let replicas = if ledger.is_shared() { REPLICAS } else { 1 };
         let suite = Suite::start(
             SuiteOptions {

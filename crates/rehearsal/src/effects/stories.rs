@@ -157,9 +157,8 @@ async fn locked(stage: &Stage, client: &mut Client, catalogue: &Catalogue) -> Re
     lock.release().await.map_err(unreadable)?;
     let at = MonotonicClock.now();
     for member in stage.experiments() {
-        let ready = async |stage: &Stage| {
-            matches!(stage.get(member, "/readyz").await, Some((StatusCode::OK, _)))
-        };
+        let ready =
+            async |stage: &Stage| matches!(stage.get(member, "/readyz").await, Some((StatusCode::OK, _)));
         found.must(stage.until(READINESS_MAX, ready).await, format!("{member} did not become ready again"));
     }
     let healed = MonotonicClock.now() - at;

@@ -108,7 +108,8 @@ fn fields(fields: &[&[u8]]) -> Vec<u8> {
 
 /// The arm of a subject, and another one when the two are too close to tell.
 pub fn arm<'e>(tenant: &str, subject: &str, experiment: &'e Experiment) -> [Option<&'e str>; 2] {
-    let key = [tenant, subject, &experiment.id].iter().fold(SALT, |key, part| fold_bytes(key, part.as_bytes()));
+    let key =
+        [tenant, subject, &experiment.id].iter().fold(SALT, |key, part| fold_bytes(key, part.as_bytes()));
     let mut bids: Vec<(f64, &str)> = experiment
         .variants
         .iter()
@@ -196,7 +197,10 @@ mod tests {
         let expected =
             "compact wide control control compact compact wide compact control wide control compact";
         assert_eq!(arms.join(" "), expected);
-        assert_eq!(arm("t", "s", &Experiment { variants: vec![variant("a", 0)], ..experiment }), [None, None]);
+        assert_eq!(
+            arm("t", "s", &Experiment { variants: vec![variant("a", 0)], ..experiment }),
+            [None, None]
+        );
     }
 
     #[test]

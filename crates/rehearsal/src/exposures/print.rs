@@ -28,10 +28,14 @@ pub fn render(account: &Account, ledger: &str) -> String {
             account.retried, account.ambiguous, account.undeclared
         ),
     );
-    line("arms shown", arms.shown, format!(
+    line(
+        "arms shown",
+        arms.shown,
+        format!(
             "{} committed, {} replayed, {} of them by another process",
             arms.committed, arms.replayed, arms.replayed_elsewhere
-        ));
+        ),
+    );
     line(
         "rows",
         rows.total,

@@ -82,7 +82,8 @@ pub async fn reconcile(
     let operations: u64 = account.records.iter().map(|record| record.operations).sum();
     let passes = operations.div_ceil(limits.operations_max.max(1)).max(1);
     for pass in 0..passes {
-        let mut share = Share { pass, passes, catalogue, limits, account: &mut account, known: HashMap::new() };
+        let mut share =
+            Share { pass, passes, catalogue, limits, account: &mut account, known: HashMap::new() };
         for path in records {
             records::read(path, |operation| share.take(operation))?;
         }
@@ -134,7 +135,9 @@ impl Share<'_> {
         self.account.ambiguous += attempts.iter().filter(|attempt| is_open(attempt)).count() as u64;
         self.account.retried += u64::from(attempts.len() > 1);
         let replayed = arms.iter().filter(|arm| arm.effect == "replayed").count() as u64;
-        if let Some((last, before)) = attempts.split_last().filter(|(_, before)| replayed > 0 && !before.is_empty()) {
+        if let Some((last, before)) =
+            attempts.split_last().filter(|(_, before)| replayed > 0 && !before.is_empty())
+        {
             self.account.undeclared += u64::from(!before.iter().any(is_open));
             if before.iter().all(|attempt| attempt.target != last.target) {
                 self.account.arms.replayed_elsewhere += replayed;
@@ -202,9 +205,8 @@ impl Share<'_> {
         ) {
             account.note(Class::Misallocated, examples_max, || format!("{}: {what}", named(row)));
         }
-        let again = known.rows.iter().any(|(id, experiment)| {
-            *id == row.event_id || *experiment == row.experiment_id
-        });
+        let again =
+            known.rows.iter().any(|(id, experiment)| *id == row.event_id || *experiment == row.experiment_id);
         if again || known.rows.len() >= ROWS_MAX {
             account.note(Class::Duplicated, examples_max, || named(row));
         }
@@ -230,7 +232,8 @@ impl Share<'_> {
         for ((tenant, subject, request_id), known) in known {
             let mut experiments = HashSet::new();
             for arm in &known.arms {
-                let name = || format!("{} of operation {request_id}, event {}", arm.experiment_id, arm.event_id);
+                let name =
+                    || format!("{} of operation {request_id}, event {}", arm.experiment_id, arm.event_id);
                 if !known.rows.iter().any(|(id, _)| is(arm, id)) {
                     account.note(Class::Lost, examples_max, name);
                 }

@@ -69,10 +69,9 @@ pub fn read(path: &Path, mut each: impl FnMut(Operation)) -> Result<Extent, Reco
     extent.gap = match end {
         None => Some("it breaks off".to_owned()),
         Some(end) if end.missed > 0 => Some(format!("{} operations are missing", end.missed)),
-        Some(end) if end.operations != extent.operations => Some(format!(
-            "it tells of {} operations, and {} were sent",
-            extent.operations, end.operations
-        )),
+        Some(end) if end.operations != extent.operations => {
+            Some(format!("it tells of {} operations, and {} were sent", extent.operations, end.operations))
+        }
         Some(_) => None,
     };
     Ok(extent)

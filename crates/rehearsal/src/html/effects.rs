@@ -65,7 +65,14 @@ mod tests {
         let kills = Kills { total: 50, submitted: 12, restart_ms, ..Kills::default() };
         let report = Report { effects: Some(Effects { kills, account }), ..Report::default() };
         let page = render(&report, &sample::run()).replace('\u{a0}', " ");
-        for text in ["killed 50 times", "12 times while a lock", "21 ms", "(median) and –", ">lost<", "&lt;script&gt;1"] {
+        for text in [
+            "killed 50 times",
+            "12 times while a lock",
+            "21 ms",
+            "(median) and –",
+            ">lost<",
+            "&lt;script&gt;1",
+        ] {
             assert!(page.contains(text), "{text}: {page}");
         }
         for class in Class::ALL {

@@ -79,7 +79,8 @@ impl Member {
 
     /// All that there can be, further processes included.
     pub fn every() -> impl Iterator<Item = Self> {
-        Self::all().chain(Replicated::ALL.into_iter().flat_map(|of| Self::processes(of, REPLICAS_MAX).skip(1)))
+        Self::all()
+            .chain(Replicated::ALL.into_iter().flat_map(|of| Self::processes(of, REPLICAS_MAX).skip(1)))
     }
 
     /// The process of a service by number, from 1, which is the service's own. Beyond [`REPLICAS_MAX`] it begins again.

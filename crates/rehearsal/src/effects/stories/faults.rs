@@ -53,11 +53,7 @@ impl Rows for Tampered<'_> {
     }
 }
 
-pub(super) async fn found(
-    stage: &Stage,
-    catalogue: &Catalogue,
-    record: &[PathBuf],
-) -> Result<Found, Failed> {
+pub(super) async fn found(stage: &Stage, catalogue: &Catalogue, record: &[PathBuf]) -> Result<Found, Failed> {
     let mut found = Found::default();
     let Some(event_id) = shown(record)? else {
         found.must(false, "nobody was shown an arm");

@@ -26,11 +26,11 @@ pub(super) async fn corrupt(options: &EffectsOptions, stage: &Stage) -> Result<F
         fs::write(&path, &*content).map_err(fault)?;
         let (code, said) = serve(options, &path, emulator).await?;
         found.must(code == Some(1), format!("{name}: it ended with {code:?}"));
-        found.must(said.contains(&*path.to_string_lossy()), format!("{name}: it does not name the file: {said}"));
         found.must(
-            fs::read(&path).map_err(fault)? == *content,
-            format!("{name}: the file was written to"),
+            said.contains(&*path.to_string_lossy()),
+            format!("{name}: it does not name the file: {said}"),
         );
+        found.must(fs::read(&path).map_err(fault)? == *content, format!("{name}: the file was written to"));
         found.saw(format!("{name}: exit 1, {}", said.lines().last().unwrap_or_default()));
     }
     Ok(found)
