@@ -25,6 +25,7 @@ mod migration;
 mod recovery;
 mod reload;
 mod revocations;
+mod shutdown;
 mod sockets;
 mod statuses;
 mod strangers;
