@@ -11,14 +11,17 @@ use std::{
 };
 
 use ::wire::emulator::v1::fault_rule::Effect;
-use base::{Dependency, headers};
+use base::{
+    Dependency, headers,
+    inject::{Action, Injection, Point},
+};
 use http::Request;
 use http_body_util::Full;
 use serde_json::Value;
 
 use crate::harness::{
     CUSTOMER, Options, Suite, eventually, get_home, patient, spawn,
-    talk::{self, Answer, Http1},
+    talk::{self, Answer, Http1, soon},
 };
 
 const FIRST: u64 = 100;
@@ -271,5 +274,57 @@ async fn a_process_that_stops_takes_no_policy_over() {
     suite.clear_faults().await;
     assert_eq!(held.await.expect("no panic").header(headers::POLICY_GENERATION), FIRST.to_string());
     assert!(suite.member("home-api").report().await.is_clean());
+    suite.finish_rest().await;
+}
+
+fn at(action: Action) -> Injection {
+    Injection::always(Point::PolicySwap, action)
+}
+
+/// In the middle of a replacement: pages go on under the policy that is in force, and a replacement that breaks off leaves it.
+#[tokio::test]
+async fn between_two_policies_the_old_one_is_in_force() {
+    let suite = Suite::start_with(options()).await;
+    let (file, points) = (suite.files().policy("home-api"), suite.members["home-api"].points.clone());
+    let generation = async || suite.get(&patient(&[])).await.header(headers::POLICY_GENERATION).to_owned();
+    points.arm(at(Action::Hold));
+    replace(&file, &policy(FIRST + 2, ""));
+    soon(points.held(Point::PolicySwap, 1)).await;
+    assert_eq!(generation().await, FIRST.to_string());
+    points.disarm(Point::PolicySwap);
+    until_generation(&suite, "home-api", FIRST + 2).await;
+    assert_eq!(generation().await, (FIRST + 2).to_string());
+
+    points.arm(at(Action::Fail));
+    replace(&file, &policy(FIRST + 4, ""));
+    let refused = reload(&suite, "home-api").await;
+    assert_eq!((refused.status.as_u16(), &refused.json()["cause"]), (503, &Value::from("interrupted")));
+    assert_eq!(generation().await, (FIRST + 2).to_string());
+    points.disarm(Point::PolicySwap);
+    assert_eq!(reload(&suite, "home-api").await.json()["changed"], true, "asked again, it is taken");
+    assert_eq!(generation().await, (FIRST + 4).to_string());
+
+    // What keeps the policy panics: the pages do not notice, and who asks for a reload is told.
+    points.arm(at(Action::Panic));
+    replace(&file, &policy(FIRST + 6, ""));
+    assert_eq!(reload(&suite, "home-api").await.json()["cause"], "interrupted");
+    assert_eq!(reload(&suite, "home-api").await.json()["cause"], "interrupted");
+    assert_eq!(generation().await, (FIRST + 4).to_string());
+    let home = suite.scrape("home-api").await;
+    assert_eq!(home.sum("mercury_tasks_ended_total", &[("ending", "panicked")]), 1.0);
+    assert_eq!(home.sum("mercury_requests_in_flight", &[("server", "home-api")]), 0.0);
+}
+
+#[tokio::test]
+async fn a_shutdown_in_the_middle_of_a_replacement_waits_for_nothing() {
+    let mut suite = Suite::start_with(options()).await;
+    let (file, points) = (suite.files().policy("home-api"), suite.members["home-api"].points.clone());
+    points.arm(at(Action::Hold));
+    replace(&file, &policy(FIRST + 2, ""));
+    soon(points.held(Point::PolicySwap, 1)).await;
+    suite.member("home-api").stop();
+    let report = suite.member("home-api").report().await;
+    assert!(report.is_clean() && report.tasks.aborted == 0, "{report:?}");
+    assert_eq!(points.holding(Point::PolicySwap), 0);
     suite.finish_rest().await;
 }

@@ -302,9 +302,9 @@ async fn during_the_swap_of_a_policy() {
     // A swap that fails leaves the last good one in force, and is counted.
     arm(&suite, "home-api", Injection::once(Point::PolicySwap, Action::Fail));
     std::fs::write(&file, next(100)).expect("written");
-    let unfit = [("outcome", "unfit")];
+    let interrupted = [("outcome", "interrupted")];
     eventually("the swap has failed", async || {
-        suite.scrape("home-api").await.sum("mercury_policy_reloads_total", &unfit) == 1.0
+        suite.scrape("home-api").await.sum("mercury_policy_reloads_total", &interrupted) == 1.0
     })
     .await;
     assert_eq!(generation().await, base_generation);

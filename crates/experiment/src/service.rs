@@ -81,6 +81,10 @@ fn refuse(error: RecordError) -> Refusal {
         RecordError::Full => {
             Refusal::new(Reason::Overload, "the exposure queue is full").retry_after(FULL_RETRY_AFTER)
         }
+        RecordError::Down => {
+            let message = "the exposure ledger is out of order; the exposure was not recorded";
+            Refusal::new(Reason::DependencyUnavailable, message)
+        }
         RecordError::Closed => Refusal::new(Reason::DependencyUnavailable, "the exposure ledger is closed"),
         RecordError::KnownAbsent => {
             let message = "the exposure was not recorded; repeating the operation is safe";
@@ -148,6 +152,7 @@ mod tests {
     fn only_an_unknown_outcome_is_called_ambiguous() {
         let expected = [
             (RecordError::Full, Reason::Overload),
+            (RecordError::Down, Reason::DependencyUnavailable),
             (RecordError::Closed, Reason::DependencyUnavailable),
             (RecordError::KnownAbsent, Reason::DependencyUnavailable),
             (RecordError::Ambiguous, Reason::EffectAmbiguous),

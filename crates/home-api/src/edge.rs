@@ -192,6 +192,7 @@ fn message(page: Page) -> proto::GetHomeResponse {
         experiment_version: arm.experiment_version,
         variant: arm.variant,
         event_id: arm.event_id,
+        effect: arm.effect.to_owned(),
     });
     let ranked = page.recommendations.map(|section| {
         let items = section.items.into_iter();

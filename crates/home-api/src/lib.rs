@@ -142,3 +142,28 @@ impl Part for Follows {
         home.migration.adopt(next);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use model::policy::{SHIPPED, overlay};
+
+    use super::*;
+
+    #[test]
+    fn a_policy_that_needs_files_is_refused_where_they_are_missing() {
+        let policy = |mode: &str| {
+            let changes = format!("[mechanisms.summary]\nmode = \"{mode}\"\n");
+            let text = overlay(SHIPPED, ("changes", &changes)).expect("valid");
+            Policy::parse("changed", &text).expect("valid")
+        };
+        let missing = |has_keys, has_marks, mode: &str| {
+            let why = Fitness { has_keys, has_marks }.fits(&policy(mode)).err();
+            why.map(|why| why.split("--").nth(1).expect("a flag").to_owned())
+        };
+        assert_eq!(missing(false, false, "off"), None);
+        assert_eq!(missing(false, false, "shadow").as_deref(), Some("summary-keys FILE"));
+        assert_eq!(missing(true, false, "shadow"), None);
+        assert_eq!(missing(true, false, "on").as_deref(), Some("summary-marks FILE"));
+        assert_eq!(missing(true, true, "on"), None);
+    }
+}

@@ -1,4 +1,8 @@
-//! Load: `mercury load`, the open-loop generator against a suite that already runs.
+//! Load: `mercury load`, the open-loop generator against a suite that already runs; with `--profile`, against one of its own
+//! and with a verdict ([`profile`]).
+
+pub(crate) mod flood;
+mod profile;
 
 use std::{
     io::IsTerminal as _,
@@ -40,6 +44,8 @@ impl From<Output> for rehearsal::Output {
 /// Arguments of `mercury load`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
+    #[command(flatten)]
+    profile: profile::ProfileArgs,
     /// The home port [default: the one in `endpoints.json`, else 127.0.0.1:8080].
     #[arg(long, value_name = "HOST:PORT")]
     target: Option<String>,
@@ -83,8 +89,11 @@ pub(crate) struct Args {
     /// Beginning of every request id; two runs with the same one replay each other's exposures.
     #[arg(long, value_name = "TEXT")]
     id_prefix: Option<String>,
-    /// Write the report to this file as well.
+    /// Write down every operation with its attempts and the arms that it was shown, for `mercury exposures verify`.
     #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+    /// Write the report to this file as well; with --profile, the directory of the evidence [default there: out].
+    #[arg(long, value_name = "PATH")]
     out: Option<PathBuf>,
     /// How the result is printed.
     #[arg(long, value_enum, default_value_t = Output::Human)]
@@ -101,6 +110,9 @@ enum OriginName {
 }
 
 pub(crate) fn run(args: Args) -> Exit {
+    if let Some(exit) = profile::run(&args) {
+        return exit;
+    }
     let plan = match plan(&args) {
         Ok(plan) => plan,
         Err(exit) => return exit,
@@ -147,6 +159,7 @@ fn plan(args: &Args) -> Result<Plan, Exit> {
         dilate: args.dilate,
         stages,
         in_flight_max: args.in_flight_max,
+        record: args.record.clone(),
         connections: args.connections,
         timeout: args.timeout.map(|span| span.0),
         origin: match args.origin {

@@ -12,6 +12,7 @@ use std::{
 
 use ::emulator::Emulator;
 use base::{Nanos, inject::Injection};
+use experiment::ledger::{Location, location::LocationError};
 use model::{
     policy::{Policy, ServiceName},
     scale::Scale,
@@ -104,9 +105,18 @@ pub(crate) struct Args {
     /// Address of another service; once for each of home-api's seven.
     #[arg(long = "peer", value_name = "NAME=HOST:PORT", env = "MERCURY_PEERS", value_delimiter = ',', value_parser = peer)]
     peers: Vec<(String, String)>,
-    /// The exposure ledger of experiment.
-    #[arg(long, value_name = "FILE", env = "MERCURY_LEDGER", default_value = "exposures.sqlite")]
-    ledger: PathBuf,
+    /// The exposure ledger of experiment: a file, or a PostgreSQL database that several replicas share. Its password may come
+    /// from PGPASSWORD or a password file instead.
+    // What is wrong with it is told later: clap would repeat the value, and help the variable's, password included.
+    #[arg(
+        long,
+        value_name = "FILE|postgres://USER@HOST:PORT/DATABASE",
+        env = "MERCURY_LEDGER",
+        hide_env_values = true,
+        default_value = "exposures.sqlite",
+        value_parser = ledger
+    )]
+    ledger: Result<Location, LocationError>,
     /// The key that profile signs entitlement summaries with; taken over anew whenever the file changes.
     #[arg(long, value_name = "FILE", env = "MERCURY_SUMMARY_KEY")]
     summary_key: Option<PathBuf>,
@@ -169,6 +179,11 @@ fn peer(text: &str) -> Result<(String, String), String> {
         return Err(format!("{name}: expected HOST:PORT, found {address:?}"));
     }
     Ok((name.to_owned(), address.to_owned()))
+}
+
+/// The outer result is clap's, which quotes what it refuses.
+fn ledger(text: &str) -> Result<Result<Location, LocationError>, std::convert::Infallible> {
+    Ok(Location::parse(text))
 }
 
 pub(crate) fn run(args: Args) -> Exit {
@@ -326,7 +341,10 @@ async fn build(host: &Host, args: &Args) -> Result<(Routes, axum::Router), Exit>
         ServiceName::Entitlement => entitlement::build(host)?,
         ServiceName::Inventory => inventory::build(host)?,
         ServiceName::Pricing => pricing::build(host)?,
-        ServiceName::Experiment => experiment::build(host, &args.ledger).await?,
+        ServiceName::Experiment => {
+            let ledger = args.ledger.as_ref().map_err(|error| Exit::Usage(error.to_string()))?;
+            experiment::build(host, ledger).await?
+        }
         ServiceName::Recommendation => recommendation::build(host)?,
         ServiceName::Reputation => reputation::build(host)?,
     };

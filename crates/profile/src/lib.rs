@@ -75,3 +75,20 @@ impl Part for Fitness {
 
     fn adopt(&self, _next: &Arc<Policy>) {}
 }
+
+#[cfg(test)]
+mod tests {
+    use model::policy::{SHIPPED, overlay};
+
+    use super::*;
+
+    #[test]
+    fn a_policy_that_has_summaries_emitted_needs_a_key() {
+        let text = overlay(SHIPPED, ("changes", "[summary]\nemit = true\n")).expect("valid");
+        let policy = Policy::parse("changed", &text).expect("valid");
+        let why = Fitness { has_key: false }.fits(&policy).expect_err("no key");
+        assert!(why.contains("summary.emit") && why.contains("--summary-key"), "{why}");
+        assert_eq!(Fitness { has_key: true }.fits(&policy), Ok(()));
+        assert_eq!(Fitness { has_key: false }.fits(&Policy::shipped()), Ok(()));
+    }
+}

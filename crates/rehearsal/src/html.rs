@@ -8,6 +8,7 @@ mod bounds;
 #[cfg(test)]
 mod browser;
 mod by_class;
+mod effects;
 mod head;
 mod ink;
 mod ladder;
@@ -53,7 +54,8 @@ pub fn render(report: &Report, run: &RunInfo) -> String {
                     (head::head(&view))
                     @if stepped { (ladder::ladder(&view)) }
                     (migration::section(&view))
-                    @if !(report.states.is_empty() && report.migration.is_some()) {
+                    (effects::section(&view))
+                    @if !(report.states.is_empty() && (report.migration.is_some() || report.effects.is_some())) {
                         (bounds::plot(&view))
                         (tables::figures(&view))
                         (latency::plots(&view))

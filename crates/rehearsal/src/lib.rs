@@ -7,7 +7,9 @@
 pub mod admin;
 mod calendar;
 pub mod control;
+pub mod effects;
 mod evidence;
+pub mod exposures;
 pub mod gates;
 pub mod html;
 pub mod keys;
@@ -15,6 +17,7 @@ mod measure;
 pub mod migrate;
 pub mod migration;
 pub mod overload;
+pub mod profile;
 pub mod report;
 pub mod revision;
 pub mod rollout;

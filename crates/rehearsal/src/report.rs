@@ -1,6 +1,7 @@
 //! Report: `report.json`, schema `mercury.report/v1`. A figure that was not measured is null; keys keep the order in which
 //! they are declared here.
 
+mod effects;
 mod migration;
 mod state;
 
@@ -10,9 +11,11 @@ use serde::Serialize;
 
 use crate::{
     gates::{Gate, Role, evidence::TIMER_LATENESS_P99_MAX_MS},
+    profile::ProfileReport,
     verdict::Verdict,
 };
 
+pub use effects::{Effects, Kills};
 pub use migration::{Fallback, Hop, Migration, Rung};
 pub use state::{
     Arrivals, Bucket, CancelStop, Class, LateWork, Occupancy, Quantiles, QueueAge, RecoveryBounds, Slow,
@@ -64,6 +67,12 @@ pub struct Report {
     /// The migration of the entitlement summary; absent where it was not rehearsed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub migration: Option<Migration>,
+    /// Effects under kills; absent where they were not rehearsed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub effects: Option<Effects>,
+    /// The load profile that was run; absent elsewhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile: Option<ProfileReport>,
     /// The policies that were rehearsed.
     pub policies: Vec<PolicyRef>,
 }

@@ -25,6 +25,7 @@ pub fn limits(policy: &Arc<Policy>, service: ServiceName) -> serve::Limits {
         default_timeout: times.default_timeout,
         timeout_max: times.timeout_max,
         drain: policy.drain,
+        generation: Some(policy.generation),
         snapshot: Snapshot::of(Arc::clone(policy)),
         ..serve::Limits::default()
     }

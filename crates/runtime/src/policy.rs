@@ -70,12 +70,14 @@ pub enum Cause {
     Unfit,
     /// The process shuts down.
     Quiescing,
+    /// The replacement broke off before anything had changed.
+    Interrupted,
 }
 
 impl Cause {
     /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::Unreadable, Self::Invalid, Self::Generation, Self::Unfit, Self::Quiescing];
+    pub const ALL: [Self; 6] =
+        [Self::Unreadable, Self::Invalid, Self::Generation, Self::Unfit, Self::Quiescing, Self::Interrupted];
 
     /// The name used in metrics and answers.
     pub const fn as_str(self) -> &'static str {
@@ -85,6 +87,7 @@ impl Cause {
             Self::Generation => "generation",
             Self::Unfit => "unfit",
             Self::Quiescing => "quiescing",
+            Self::Interrupted => "interrupted",
         }
     }
 }

@@ -41,6 +41,8 @@ use crate::{
 const QUIESCE_RETRY_AFTER: Nanos = Nanos::from_millis(1_000);
 /// Suggested to a caller that met a process with as many requests as it takes.
 const FULL_RETRY_AFTER: Nanos = Nanos::from_millis(50);
+/// Attribute of the span: the policy that the request came in under.
+const GENERATION_ATTRIBUTE: &str = "mercury.policy.generation";
 /// Longest W3C `tracestate` that is passed on; a longer one is dropped, as the recommendation allows.
 const TRACESTATE_BYTES_MAX: usize = 512;
 
@@ -161,10 +163,13 @@ impl Port {
         let now = self.clock.now();
         let face = routes::face(&request);
         let (trace, tracestate) = remote_trace(request.headers());
-        let span = self.tracer.start(request.uri().path(), trace, &self.ids);
+        let mut span = self.tracer.start(request.uri().path(), trace, &self.ids);
         self.metrics.offered();
         // Once for the whole exchange: it never mixes two generations.
         let limits = self.limits.load();
+        if let Some(generation) = limits.generation {
+            span.set(GENERATION_ATTRIBUTE, i64::try_from(generation).unwrap_or(i64::MAX));
+        }
         let grant = self.grant(&request, &limits);
         let deadline =
             grant.as_ref().map_or(Deadline::at(Nanos::MAX), |grant| Deadline::after(now, grant.budget));

@@ -42,6 +42,8 @@ pub struct Limits {
     pub timeout_max: Nanos,
     /// From the signal to the end of the last exchange.
     pub drain: Nanos,
+    /// Generation of the document that these bounds come from, if one does.
+    pub generation: Option<u64>,
     /// What else is decided by the document that these bounds come from. A request keeps it from its head to its end.
     pub snapshot: Snapshot,
 }
@@ -125,6 +127,7 @@ impl Default for Limits {
             default_timeout: Nanos::from_secs(1),
             timeout_max: Nanos::from_secs(5),
             drain: Nanos::from_secs(10),
+            generation: None,
             snapshot: Snapshot::default(),
         }
     }

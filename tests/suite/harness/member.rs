@@ -137,6 +137,7 @@ pub(crate) fn service(
     std::fs::write(&file, own.unwrap_or(&options.policy)).expect("a file");
     let (policy, text) = runtime::host::read_policy(&file).expect("a valid policy");
     let follow = options.follow.then(|| files.decisions());
+    let ledger = options.ledger.clone();
     let (main, main_at) = bind(at);
     let (admin, admin_at) = bind(None);
     let policies = Policies::new(policy);
@@ -171,7 +172,10 @@ pub(crate) fn service(
             ServiceName::Entitlement => entitlement::build(&host),
             ServiceName::Inventory => inventory::build(&host),
             ServiceName::Pricing => pricing::build(&host),
-            ServiceName::Experiment => experiment::build(&host, &files.exposures()).await,
+            ServiceName::Experiment => {
+                let file = experiment::ledger::Location::File(files.exposures());
+                experiment::build(&host, ledger.as_ref().unwrap_or(&file)).await
+            }
             ServiceName::Recommendation => recommendation::build(&host),
             ServiceName::Reputation => reputation::build(&host),
         };

@@ -90,8 +90,14 @@ pub struct ExposurePolicy {
     pub batch_max: u32,
     /// Rows that may wait for the writer.
     pub queue_max: u32,
+    /// Bytes that the rows that wait may occupy.
+    pub queue_bytes_max: u32,
     /// How long the ledger waits for a lock that another process holds.
     pub busy_timeout: Nanos,
+    /// How long a ledger in another process may take to connect, and for one step of a transaction.
+    pub store_timeout: Nanos,
+    /// How long a ledger may be idle, or out of order, before it is asked whether it would take a row.
+    pub probe_interval: Nanos,
 }
 
 pub(super) fn service(table: &mut Table<'_>) -> Option<ServicePolicy> {
@@ -199,13 +205,29 @@ pub(super) fn summary(table: &mut Table<'_>) -> Option<SummaryPolicy> {
 pub(super) fn exposure(table: &mut Table<'_>) -> Option<ExposurePolicy> {
     let batch_max = table.integer32("batch_max", 1..=4_096);
     let queue_max = table.integer32("queue_max", 1..=65_536);
+    let queue_bytes_max = table.integer32("queue_bytes_max", 65_536..=1 << 26);
     let busy_timeout = table.millis("busy_timeout_ms", 1..=SPAN_MS_MAX);
     if let (Some(batch), Some(queue)) = (batch_max, queue_max)
         && queue < batch
     {
         table.fault("queue_max", "must not be below batch_max");
     }
-    Some(ExposurePolicy { batch_max: batch_max?, queue_max: queue_max?, busy_timeout: busy_timeout? })
+    let store_timeout = table.millis("store_timeout_ms", 1..=SPAN_MS_MAX);
+    let probe_interval = table.millis("probe_interval_ms", 10..=SPAN_MS_MAX);
+    if let (Some(store), Some(busy)) = (store_timeout, busy_timeout)
+        && store <= busy
+    {
+        // Otherwise nobody would be told that it was a lock that took so long.
+        table.fault("store_timeout_ms", "must be above busy_timeout_ms");
+    }
+    Some(ExposurePolicy {
+        batch_max: batch_max?,
+        queue_max: queue_max?,
+        queue_bytes_max: queue_bytes_max?,
+        busy_timeout: busy_timeout?,
+        store_timeout: store_timeout?,
+        probe_interval: probe_interval?,
+    })
 }
 
 /// When optional sections give way to pressure on the whole process.

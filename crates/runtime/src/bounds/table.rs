@@ -138,12 +138,28 @@ bounds! {
     "mercury_link_failures_total{cause=\"message_too_large\"}";
 
     "exposure_queue_max" "exposure.queue_max" Count EXPERIMENT, |of| of.exposure.queue_max.into();
-    "exposures that wait for the writer", "refused as overload, at once", "mercury_exposures_waiting",
+    "exposures that wait for the writer", "refused as overload, at once", "mercury_exposure_queue_rows",
+    "mercury_exposures_total{outcome=\"refused\"}";
+
+    "exposure_queue_bytes_max" "exposure.queue_bytes_max" Bytes EXPERIMENT, |of| of.exposure.queue_bytes_max.into();
+    "what they occupy", "refused as overload, at once", "mercury_exposures_waiting_bytes",
     "mercury_exposures_total{outcome=\"refused\"}";
 
     "exposure_batch_max" "exposure.batch_max" Count EXPERIMENT, |of| of.exposure.batch_max.into();
     "exposures of one transaction, beyond which it takes no further request", "the next transaction",
     "mercury_exposure_transaction_rows_count", "";
+
+    "exposure_busy_timeout_ms" "exposure.busy_timeout_ms" Millis EXPERIMENT, |of| ms(of.exposure.busy_timeout);
+    "a lock on the ledger that somebody else holds", "the transaction is known absent", "",
+    "mercury_exposures_total{outcome=\"known_absent\"}";
+
+    "exposure_store_timeout_ms" "exposure.store_timeout_ms" Millis EXPERIMENT, |of| ms(of.exposure.store_timeout);
+    "connecting to a ledger in PostgreSQL, and each step of a transaction there",
+    "known absent; of unknown outcome once the commit was sent", "", "mercury_exposures_total{outcome=\"ambiguous\"}";
+
+    "exposure_probe_interval_ms" "exposure.probe_interval_ms" Millis EXPERIMENT, |of| ms(of.exposure.probe_interval);
+    "a ledger that is idle or out of order", "probed; readiness follows", "",
+    "mercury_exposure_ledger_probes_total{outcome=\"failed\"}";
 
     "response_stream_bytes_max" "constant" Bytes EVERY, |_| connection::SEND_BUFFER_BYTES as u64;
     "bytes of a response that wait for the socket", "its body is not asked for more", "mercury_response_bytes_waiting", "";

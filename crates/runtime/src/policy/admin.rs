@@ -12,7 +12,8 @@ use super::{Cause, Policies, Reloader, keep::Looked};
 
 /// - `GET /policy`: the policy in force, as `shown` has it, and under `reload` what came of reloads.
 /// - `POST /policy/reload`: looks at the file now. 200 with the generation in force and whether it is new; 422 with `cause` and
-///   `detail` when its content is refused, 503 once the process shuts down.
+///   `detail` when its content is refused, 503 once the process shuts down,
+///   and when the replacement broke off.
 pub fn router(policies: Policies, reloader: Reloader, shown: fn(&Policy) -> Value) -> Router {
     let told = reloader.clone();
     let show = get(async move || {
@@ -29,7 +30,7 @@ pub fn router(policies: Policies, reloader: Reloader, shown: fn(&Policy) -> Valu
         }
         Err(rejected) => {
             let status = match rejected.cause {
-                Cause::Quiescing => StatusCode::SERVICE_UNAVAILABLE,
+                Cause::Quiescing | Cause::Interrupted => StatusCode::SERVICE_UNAVAILABLE,
                 Cause::Unreadable | Cause::Invalid | Cause::Generation | Cause::Unfit => {
                     StatusCode::UNPROCESSABLE_ENTITY
                 }

@@ -13,7 +13,7 @@ use base::{
 use model::policy::Policy;
 use prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge};
 use serde_json::{Value, json};
-use serve::health::Readiness;
+use serve::health::{Readiness, State};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::{mpsc, oneshot},
@@ -63,6 +63,7 @@ type Answer = oneshot::Sender<Result<Looked, Rejected>>;
 pub struct Reloader {
     requests: Option<mpsc::Sender<Answer>>,
     account: Arc<Account>,
+    readiness: Readiness,
 }
 
 impl Reloader {
@@ -76,10 +77,18 @@ impl Reloader {
             return Err(self.account.rejected(Rejected::new(Cause::Unreadable, detail)));
         };
         let (answer, answered) = oneshot::channel();
-        // Both fail only once the task has ended, which it does when the process shuts down.
+        // Both fail only once the task has ended, which it does when the process shuts down, or when it panicked.
         let asked = requests.send(answer).await.is_ok();
         let answer = if asked { answered.await.ok() } else { None };
-        answer.unwrap_or_else(|| Err(self.account.rejected(quiescing())))
+        answer.unwrap_or_else(|| {
+            let ended =
+                "what keeps the policy has ended: no policy is taken over until the process is started again";
+            let why = match self.readiness.get() {
+                State::Quiescing => quiescing(),
+                _ => Rejected::new(Cause::Interrupted, ended),
+            };
+            Err(self.account.rejected(why))
+        })
     }
 
     /// What has come of reloads so far.
@@ -160,41 +169,40 @@ pub fn keep(host: &Host, source: Source, text: String) -> Result<Reloader, Start
     // Taken over in any case: its default action would end the process.
     let mut hangups = signal(SignalKind::hangup()).map_err(|error| StartError::Failed(error.to_string()))?;
     let (requests, mut asked) = mpsc::channel::<Answer>(REQUESTS_MAX);
-    let reloader = Reloader { requests: source.path.is_some().then_some(requests), account };
-    let (policies, readiness) = (host.policies.clone(), host.readiness.clone());
-    let (told, points) = (reloader.clone(), host.world.points.clone());
-    let task = async move {
+    let requests = source.path.is_some().then_some(requests);
+    let readiness = host.readiness.clone();
+    let reloader = Reloader { requests, account, readiness: readiness.clone() };
+    let (policies, points) = (host.policies.clone(), host.world.points.clone());
+    let told = reloader.clone();
+    let keep = async move {
         let Some(path) = source.path.clone() else {
             loop {
-                tokio::select! {
-                    biased;
-                    () = readiness.quiesced() => return,
-                    _ = hangups.recv() => drop(told.reload().await),
-                }
+                hangups.recv().await;
+                drop(told.reload().await);
             }
         };
         let account = told.account;
-        let content = Content::new(path, text);
-        let mut course = Course { content, source, policies, account, points, readiness: readiness.clone() };
+        let mut course = Course { content: Content::new(path, text), source, policies, points, account };
         let mut ticks = time::interval(LOOK.into());
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            // A request that was accepted is answered before the file is looked at for any other reason.
-            let answer = tokio::select! {
+            tokio::select! {
+                // A request that was accepted is answered before the file is looked at for any other reason.
                 biased;
-                () = readiness.quiesced() => return,
-                Some(answer) = asked.recv() => answer,
+                Some(answer) = asked.recv() => {
+                    let _gone = answer.send(course.look(true).await);
+                }
                 // Several signals before a look are one.
-                _ = hangups.recv() => {
-                    drop(course.look(true).await);
-                    continue;
-                }
-                _ = ticks.tick() => {
-                    drop(course.look(false).await);
-                    continue;
-                }
-            };
-            let _gone = answer.send(course.look(true).await);
+                _ = hangups.recv() => drop(course.look(true).await),
+                _ = ticks.tick() => drop(course.look(false).await),
+            }
+        }
+    };
+    let task = async move {
+        tokio::select! {
+            biased; // Also in the middle of a replacement, which has changed nothing as long as it waits.
+            () = readiness.quiesced() => {}
+            () = keep => {}
         }
     };
     host.world.tasks.spawn(TASK, Box::pin(task));
@@ -206,9 +214,8 @@ struct Course {
     content: Content,
     source: Source,
     policies: Policies,
-    account: Arc<Account>,
     points: Points,
-    readiness: Readiness,
+    account: Arc<Account>,
 }
 
 impl Course {
@@ -222,31 +229,23 @@ impl Course {
             }
             Found::News(text) => text,
         };
-        let replaced = match self.source.read(&text) {
-            Ok(next) => self.swap(next).await,
-            Err(rejected) => Err(rejected),
-        };
-        match replaced {
+        match self.replace(&text).await {
             Ok(policy) => {
                 self.content.taken(text);
                 self.account.took(policy.generation);
                 Ok(Looked::Taken(policy.generation))
             }
             Err(rejected) => {
-                self.content.refused(text);
-                Err(self.account.rejected(rejected))
+                // A content is told and counted once, however often it is asked about.
+                if self.content.refused(text) { Err(self.account.rejected(rejected)) } else { Err(rejected) }
             }
         }
     }
 
-    /// Puts a valid candidate in force, past the point at which that may be made to fail.
-    async fn swap(&self, next: Policy) -> Result<Arc<Policy>, Rejected> {
-        let passed = tokio::select! {
-            biased; // A process that shuts down waits for no swap.
-            () = self.readiness.quiesced() => return Err(quiescing()),
-            passed = self.points.pass(Point::PolicySwap) => passed,
-        };
-        passed.map_err(|injected| Rejected::new(Cause::Unfit, injected.to_string()))?;
+    async fn replace(&self, text: &str) -> Result<Arc<Policy>, Rejected> {
+        let next = self.source.read(text)?;
+        let passed = self.points.pass(Point::PolicySwap).await;
+        passed.map_err(|injected| Rejected::new(Cause::Interrupted, injected.to_string()))?;
         self.policies.replace(next)
     }
 }
