@@ -27,5 +27,6 @@ mod reload;
 mod revocations;
 mod sockets;
 mod statuses;
+mod store;
 mod strangers;
 mod summary;
