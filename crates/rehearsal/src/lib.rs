@@ -17,6 +17,7 @@ mod measure;
 pub mod migrate;
 pub mod migration;
 pub mod overload;
+pub mod profile;
 pub mod report;
 pub mod revision;
 pub mod rollout;

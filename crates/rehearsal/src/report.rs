@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::{
     gates::{Gate, Role, evidence::TIMER_LATENESS_P99_MAX_MS},
+    profile::ProfileReport,
     verdict::Verdict,
 };
 
@@ -69,6 +70,9 @@ pub struct Report {
     /// Effects under kills; absent where they were not rehearsed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub effects: Option<Effects>,
+    /// The load profile that was run; absent elsewhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile: Option<ProfileReport>,
     /// The policies that were rehearsed.
     pub policies: Vec<PolicyRef>,
 }
