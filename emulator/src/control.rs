@@ -15,9 +15,10 @@ use tonic::{Request, Response, Status};
 use wire::emulator::v1::{
     self as api, ClearFaultsRequest, ClearFaultsResponse, DependencyStats, GetStatsRequest, GetStatsResponse,
     InjectFaultRequest, InjectFaultResponse, JournalEntry, ListJournalRequest, ListJournalResponse,
-    ReadSubjectRequest, ReadSubjectResponse, ResetRequest, ResetResponse, RevokeClaimsRequest,
-    RevokeClaimsResponse, SetCapacityRequest, SetCapacityResponse, SetPhaseRequest, SetPhaseResponse,
-    SetPolicyCopyRequest, SetPolicyCopyResponse, SetRevocationFeedRequest, SetRevocationFeedResponse,
+    ReadExperimentsRequest, ReadExperimentsResponse, ReadSubjectRequest, ReadSubjectResponse, ResetRequest,
+    ResetResponse, RevokeClaimsRequest, RevokeClaimsResponse, SetCapacityRequest, SetCapacityResponse,
+    SetPhaseRequest, SetPhaseResponse, SetPolicyCopyRequest, SetPolicyCopyResponse, SetRevocationFeedRequest,
+    SetRevocationFeedResponse,
     emulator_control_service_server::{EmulatorControlService, EmulatorControlServiceServer},
     fault_rule::Effect,
 };
@@ -257,6 +258,15 @@ impl EmulatorControlService for Control {
         request: Request<ReadSubjectRequest>,
     ) -> Result<Response<ReadSubjectResponse>, Status> {
         answer(revoking::read_subject(&self.0, &request.into_inner()))
+    }
+
+    async fn read_experiments(
+        &self,
+        request: Request<ReadExperimentsRequest>,
+    ) -> Result<Response<ReadExperimentsResponse>, Status> {
+        let experiments = self.0.data.experiments(&request.into_inner().surface).experiments;
+        let served = self.0.books().counts(Dependency::Experiment).of(Outcome::Ok);
+        Ok(Response::new(ReadExperimentsResponse { experiments, served }))
     }
 
     async fn reset(&self, _request: Request<ResetRequest>) -> Result<Response<ResetResponse>, Status> {

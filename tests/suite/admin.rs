@@ -31,7 +31,7 @@ async fn the_three_probes_tell_starting_serving_and_gone_apart() {
     let readiness = process.readiness.clone();
     let (stop, stopped) = oneshot::channel::<()>();
     let running =
-        spawn(process.run(async { drop(stopped.await) }, std::future::pending(), Nanos::from_secs(1)));
+        spawn(process.run(async { drop(stopped.await) }, std::future::pending(), || Nanos::from_secs(1)));
     eventually("it serves", async || probe("/readyz").await == (200, json!("serving"))).await;
     assert_eq!(probe("/startupz").await, (200, json!("serving")));
 

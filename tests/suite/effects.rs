@@ -63,7 +63,11 @@ async fn what_could_not_be_written_is_known_to_be_absent_and_its_retry_writes_it
         suite.both(&head).await.refused(Reason::DependencyUnavailable);
     }
     assert_eq!(rows(suite.ledger()).await, before, "nothing was claimed");
+    let ready = async || talk::get(suite.members["experiment"].admin, "/readyz").await;
+    assert_eq!(ready().await.status, 503);
+    assert!(ready().await.json()["reason"].as_str().expect("text").contains("exposure ledger"));
     lock.release().await;
+    eventually("the ledger is in use again", async || ready().await.status == 200).await;
     let page = suite.both(&head).await.served();
     let added: BTreeSet<_> = rows(suite.ledger()).await.into_iter().skip(before.len()).collect();
     assert_eq!(added, told(&page));

@@ -43,6 +43,12 @@ async fn both_faces_serve_the_same_page_and_it_is_whole() {
         names.insert(json["profile"]["display_name"].to_string());
 
         let mut proto = as_json(&both.grpc.message());
+        // One operation was asked for twice: whichever face was first recorded its exposures, and the other one replayed.
+        let [http, grpc] = [&mut json, &mut proto].map(effects);
+        assert!(
+            http != grpc
+                && [&http, &grpc].iter().all(|one| ["committed", "replayed"].contains(&one.as_str()))
+        );
         for face in [&mut json, &mut proto] {
             // The two answers were given at two moments.
             let as_of = face["inventory"]["as_of_unix_ms"].take();
@@ -52,6 +58,15 @@ async fn both_faces_serve_the_same_page_and_it_is_whole() {
     }
     assert!(names.len() > 1, "different people have different names: {names:?}");
     suite.finish().await;
+}
+
+/// Takes out what became of the page's exposures, which is the same for all of them.
+fn effects(page: &mut Value) -> String {
+    let arms = page["experiments"].as_array_mut().expect("a list");
+    let taken: std::collections::BTreeSet<String> =
+        arms.iter_mut().map(|arm| arm["effect"].take().as_str().expect("text").to_owned()).collect();
+    assert_eq!(taken.len(), 1, "{taken:?}");
+    taken.into_iter().next().unwrap_or_default()
 }
 
 /// The page as the JSON face writes it, from the gRPC face's message.
@@ -86,7 +101,7 @@ fn as_json(page: &GetHomeResponse) -> Value {
         },
         "experiments": page.experiments.iter().map(|arm| json!({
             "experiment_id": arm.experiment_id, "experiment_version": arm.experiment_version,
-            "variant": arm.variant, "event_id": arm.event_id,
+            "variant": arm.variant, "event_id": arm.event_id, "effect": arm.effect,
         })).collect::<Value>(),
         "optional": {
             "recommendations": marker(optional.recommendations()), "reputation": marker(optional.reputation()),

@@ -23,6 +23,7 @@ mod identity;
 mod legacy;
 mod migration;
 mod recovery;
+mod reload;
 mod revocations;
 mod sockets;
 mod statuses;

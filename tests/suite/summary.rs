@@ -50,7 +50,7 @@ fn emitting() -> Options {
 #[tokio::test]
 async fn a_summary_says_what_entitlement_says_for_every_subject_and_region() {
     let suite = Suite::start_with(emitting()).await;
-    let verifier = Verifier::new(KeySet::of([&summary_issuer()]).expect("a sound key"), RULES);
+    let verifier = Verifier::new(KeySet::of([&summary_issuer()]).expect("a sound key"));
     let mut asked = 0;
     let mut different = std::collections::BTreeSet::new();
     for (tenant, subject, region) in TENANTS.iter().flat_map(|tenant| {
@@ -62,6 +62,7 @@ async fn a_summary_says_what_entitlement_says_for_every_subject_and_region() {
         let signed = answer.entitlement_summary.expect("a summary");
         let now_unix_ms = SystemWallClock.unix_ms();
         let expected = Expected {
+            rules: RULES,
             identity: &who,
             policy_version: row.policy_version,
             mark: Mark::default(),

@@ -32,6 +32,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("emulator", &["base", "wire", "model", "serve"]),
     ("load", &["base", "wire", "model"]),
     ("simulation", &["base", "control", "model"]),
+    ("throwaway-postgres", &[]),
     ("rehearsal", &["base", "wire", "model", "summary", "rollout", "load", "simulation"]),
 ];
 

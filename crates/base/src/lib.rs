@@ -7,6 +7,7 @@ pub mod deadline;
 pub mod headers;
 pub mod identity;
 pub mod ids;
+pub mod inject;
 pub mod mix;
 pub mod nanos;
 pub mod phase;

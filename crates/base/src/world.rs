@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::{Clock, WallClock, ids::IdSource, tasks::Spawn};
+use crate::{Clock, WallClock, ids::IdSource, inject::Points, tasks::Spawn};
 
-/// Clocks, ids and the supervisor of tasks.
+/// Clocks, ids, the supervisor of tasks and what is to go wrong.
 #[derive(Clone)]
 pub struct World {
     /// Monotonic time.
@@ -15,4 +15,6 @@ pub struct World {
     pub ids: Arc<IdSource>,
     /// Work that outlives a call.
     pub tasks: Arc<dyn Spawn>,
+    /// Failures on purpose; none, unless somebody arms them.
+    pub points: Points,
 }

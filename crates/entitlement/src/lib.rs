@@ -7,7 +7,6 @@ pub mod decide;
 mod relay;
 mod service;
 
-use model::policy::ServiceName;
 use runtime::{Host, StartError};
 use serve::Routes;
 use wire::entitlement::v1::{
@@ -19,10 +18,9 @@ use wire::entitlement::v1::{
 /// # Errors
 /// When the host does not say where the dependency is.
 pub fn build(host: &Host) -> Result<Routes, StartError> {
-    let reserve = host.policy.service(ServiceName::Entitlement).reserve;
     let store = host.upstream()?;
     let relay = relay::Relay::new(store.clone());
-    let service = service::Service::new(store, reserve);
+    let service = service::Service::new(store);
     Ok(Routes::new()
         .grpc(EntitlementServiceServer::new(service))
         .grpc_long_lived(RevocationServiceServer::new(relay)))

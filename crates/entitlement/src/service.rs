@@ -1,6 +1,7 @@
 //! Service: the gRPC edge of entitlement. Protobuf stops here.
 
-use base::{Nanos, Phase, Refusal};
+use base::{Phase, Refusal};
+use model::policy::ServiceName;
 use runtime::host::Channel;
 use summary::claims::{self, Facts};
 use tonic::{Code, Request, Response, Status};
@@ -16,12 +17,11 @@ use crate::decide;
 
 pub(crate) struct Service {
     store: PolicyStoreServiceClient<Channel>,
-    reserve: Nanos,
 }
 
 impl Service {
-    pub(crate) fn new(store: Channel, reserve: Nanos) -> Self {
-        Self { store: PolicyStoreServiceClient::new(store), reserve }
+    pub(crate) fn new(store: Channel) -> Self {
+        Self { store: PolicyStoreServiceClient::new(store) }
     }
 
     async fn resolve(
@@ -30,6 +30,7 @@ impl Service {
     ) -> Result<GetEntitlementResponse, Refusal> {
         let context = runtime::context(&request)?;
         let progress = runtime::progress(&request);
+        let reserve = runtime::policy(&request)?.service(ServiceName::Entitlement).reserve;
         let GetEntitlementRequest { plan, segment, policy_version } = request.into_inner();
         let facts = Facts::new(plan, segment, policy_version)?;
         let identity = &context.identity;
@@ -39,8 +40,7 @@ impl Service {
             policy_version: facts.policy_version(),
         };
         progress.enter(Phase::Upstream);
-        let answer =
-            self.store.clone().fetch_policy(runtime::outbound(&context, self.reserve, question)).await;
+        let answer = self.store.clone().fetch_policy(runtime::outbound(&context, reserve, question)).await;
         let document = answer.map_err(|status| refuse(&status))?.into_inner();
         progress.enter(Phase::Handler);
         let entitlement = claims::entitle(&document.into(), &facts, identity.region.as_str())?;

@@ -121,7 +121,8 @@ fn broken(fault: &str) -> Refusal {
     Refusal::new(Reason::DependencyBug, format!("experiment catalogue broke its contract: {fault}"))
 }
 
-fn is_name(name: &str) -> bool {
+/// Whether a surface, an experiment or an arm may be called so.
+pub(crate) fn is_name(name: &str) -> bool {
     (1..=NAME_BYTES_MAX).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
 }

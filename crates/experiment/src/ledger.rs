@@ -1,15 +1,46 @@
 //! Ledger: where exposures are kept for good. The trait says what a store must promise; [`sqlite`] keeps the promise on
-//! disk, [`memory`] for as long as the process lives.
+//! disk, [`postgres`] in a database that several replicas share, [`memory`] for as long as the process lives. [`location`]
+//! says where a ledger is, [`audit`] reads it.
 
+pub mod audit;
+pub mod location;
 pub mod memory;
+pub mod postgres;
+mod schema;
 pub mod sqlite;
 
 use std::{fmt, future::Future};
 
+use base::Nanos;
+
 use crate::decide::{Exposure, exposure::BodyDigest};
 
+pub use location::Location;
 pub use memory::MemoryLedger;
-pub use sqlite::{OpenError, SqliteLedger};
+pub use postgres::PostgresLedger;
+pub use sqlite::SqliteLedger;
+
+/// A file or a database that cannot be used as a ledger.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenError {
+    place: String,
+    detail: String,
+}
+
+impl OpenError {
+    /// `place` is shown to the operator, so it is the one without a password.
+    fn new(place: impl fmt::Display, detail: impl fmt::Display) -> Self {
+        Self { place: place.to_string(), detail: detail.to_string() }
+    }
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot use the exposure ledger {}: {}", self.place, self.detail)
+    }
+}
+
+impl std::error::Error for OpenError {}
 
 /// What the ledger holds under an event id, as read after the write in the same transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +71,15 @@ impl fmt::Display for WriteError {
 
 impl std::error::Error for WriteError {}
 
+/// For how long the store is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// For a lock that somebody else holds.
+    pub lock: Nanos,
+    /// For a store in another process: to connect, and for each step of a transaction.
+    pub step: Nanos,
+}
+
 /// A durable, idempotent store of exposures, used by one writer at a time.
 pub trait Ledger: Send + 'static {
     /// Writes the rows that are not there yet, all in one transaction, and tells what is there afterwards, in the order
@@ -52,6 +92,16 @@ pub trait Ledger: Send + 'static {
     /// [`WriteError`]; it concerns every row of the call. A later call starts afresh.
     fn record(&mut self, rows: &[&Exposure]) -> impl Future<Output = Result<Vec<Stored>, WriteError>> + Send;
 
-    /// Brings the store to rest. Called once, after the last [`Ledger::record`].
+    /// Whether the store would take a batch now: what a transaction needs is done for real, up to a commit that is on disk,
+    /// but for a row.
+    ///
+    /// # Errors
+    /// Why not, for the operator.
+    fn probe(&mut self) -> impl Future<Output = Result<(), String>> + Send;
+
+    /// Waits for the store so long from now on. Does nothing when that is no news.
+    fn set_patience(&mut self, patience: Patience);
+
+    /// Brings the store to rest. Called once, after the last other call.
     fn close(&mut self) -> impl Future<Output = ()> + Send;
 }

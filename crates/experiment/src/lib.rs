@@ -9,46 +9,61 @@ pub mod metrics;
 pub mod recorder;
 mod service;
 
-use std::{path::Path, sync::Arc};
+use std::sync::Arc;
 
-use model::policy::ServiceName;
+use model::policy::Policy;
 use runtime::{Host, StartError};
 use serve::Routes;
+use tokio::sync::watch;
 use wire::experiment::v1::experiment_service_server::ExperimentServiceServer;
 
 use crate::{
-    ledger::{Ledger, SqliteLedger},
+    ledger::{Ledger, Location, PostgresLedger, SqliteLedger},
     metrics::Metrics,
-    recorder::Bounds,
+    recorder::{Bounds, standing::Standing},
 };
 
-/// The routes of the service over the ledger file at `ledger_path`, which is created when it does not exist.
+/// Names the ledger in the process's readiness.
+pub const CONDITION: &str = "exposure ledger";
+
+/// The routes of the service over the ledger at `location`, whose file or tables are made when there are none.
 ///
 /// # Errors
-/// When the file cannot be used as a ledger, naming it, or when the host does not say where the catalogue is.
-pub async fn build(host: &Host, ledger_path: &Path) -> Result<Routes, StartError> {
-    let busy_timeout = host.policy.exposure.busy_timeout;
-    let ledger = SqliteLedger::open(ledger_path, busy_timeout, Arc::clone(&host.world.wall)).await;
-    build_over(host, ledger.map_err(|error| StartError::Failed(error.to_string()))?)
+/// When there is something else, something damaged or nothing that answers, naming it without its password; or when the
+/// host does not say where the catalogue is.
+pub async fn build(host: &Host, location: &Location) -> Result<Routes, StartError> {
+    let patience = Bounds::of(&host.policies.current().exposure).patience;
+    let wall = Arc::clone(&host.world.wall);
+    let refused = |error: ledger::OpenError| StartError::Failed(error.to_string());
+    match location {
+        Location::File(path) => {
+            let ledger = SqliteLedger::open(path, patience.lock, wall).await;
+            build_over(host, ledger.map_err(refused)?)
+        }
+        Location::Postgres(database) => {
+            let ledger = PostgresLedger::open(database, patience, wall).await;
+            build_over(host, ledger.map_err(refused)?)
+        }
+    }
 }
 
 /// The routes of the service over any ledger. Its writer is started under the host's supervisor and ends, with what was
-/// accepted written, once the routes are gone.
+/// accepted written, once the routes are gone. Recorder and writer go by the policy in force.
 ///
 /// # Errors
 /// When the host does not say where the catalogue is.
 pub fn build_over(host: &Host, ledger: impl Ledger) -> Result<Routes, StartError> {
     let catalog = host.upstream()?;
-    let bounds = Bounds {
-        queue_rows_max: host.policy.exposure.queue_max as usize,
-        batch_rows_max: host.policy.exposure.batch_max as usize,
-    };
+    let (bounds, in_force) = watch::channel(Bounds::of(&host.policies.current().exposure));
+    host.policies.add(move |next: &Arc<Policy>| {
+        bounds.send_replace(Bounds::of(&next.exposure));
+    });
     let metrics = Arc::new(Metrics::new());
     host.registry.with(|registry| metrics.register(registry));
     let clock = Arc::clone(&host.world.clock);
-    let (recorder, writer) = recorder::group_commit(ledger, bounds, Arc::clone(&clock), metrics);
-    host.world.tasks.spawn("exposure-writer", Box::pin(writer.run()));
-    let reserve = host.policy.service(ServiceName::Experiment).reserve;
-    let service = service::Service::new(catalog, recorder, clock, reserve);
+    let standing = Standing::new(host.readiness.condition(CONDITION));
+    let (recorder, writer) = recorder::group_commit(ledger, in_force, Arc::clone(&clock), standing, metrics);
+    host.world.tasks.spawn("exposure-writer", Box::pin(writer.inject(host.world.points.clone()).run()));
+    let service = service::Service::new(catalog, recorder, clock);
     Ok(Routes::new().grpc(ExperimentServiceServer::new(service)))
 }

@@ -1,12 +1,15 @@
-//! Metrics: what became of exposures. Offered = refused + settled by outcome + waiting.
+//! Metrics: what became of exposures, and what waits. Offered = refused + turned down + settled by outcome + waiting.
 
 use base::Nanos;
 use prometheus_client::{
-    metrics::{counter::Counter, family::Family, histogram::Histogram},
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::{Registry, Unit},
 };
 
-use crate::{ledger::WriteError, recorder::Outcome};
+use crate::{
+    ledger::WriteError,
+    recorder::{Outcome, RecordError},
+};
 
 type Outcomes = Family<[(&'static str, &'static str); 1], Counter>;
 
@@ -16,11 +19,12 @@ const ROWS: [f64; 9] = [1.0, 3.0, 6.0, 12.0, 24.0, 48.0, 96.0, 192.0, 384.0];
 const SECONDS: [f64; 12] =
     [0.0001, 0.000_25, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0];
 
-/// Counters and histograms of the recorder.
+/// Counters, gauges and histograms of the recorder.
 pub struct Metrics {
     offered: Counter,
     unclaimed: Counter,
     refused: Counter,
+    down: Counter,
     committed: Counter,
     replayed: Counter,
     conflict: Counter,
@@ -29,6 +33,11 @@ pub struct Metrics {
     outcomes: Outcomes,
     rows: Histogram,
     seconds: Histogram,
+    probes: Outcomes,
+    sound: Counter,
+    failed: Counter,
+    waiting: Gauge,
+    waiting_bytes: Gauge,
 }
 
 impl Metrics {
@@ -36,10 +45,13 @@ impl Metrics {
     pub fn new() -> Self {
         let outcomes = Outcomes::default();
         let outcome = |name| outcomes.get_or_create_owned(&[("outcome", name)]);
+        let probes = Outcomes::default();
+        let probe = |name| probes.get_or_create_owned(&[("outcome", name)]);
         Self {
             offered: Counter::default(),
             unclaimed: Counter::default(),
             refused: outcome("refused"),
+            down: outcome("down"),
             committed: outcome("committed"),
             replayed: outcome("replayed"),
             conflict: outcome("conflict"),
@@ -47,7 +59,12 @@ impl Metrics {
             ambiguous: outcome("ambiguous"),
             rows: Histogram::new(ROWS),
             seconds: Histogram::new(SECONDS),
+            sound: probe("sound"),
+            failed: probe("failed"),
+            waiting: Gauge::default(),
+            waiting_bytes: Gauge::default(),
             outcomes,
+            probes,
         }
     }
 
@@ -60,14 +77,32 @@ impl Metrics {
         registry.register("exposure_transaction_rows", "Distinct rows of a transaction", self.rows.clone());
         let help = "Time of a ledger transaction";
         registry.register_with_unit("exposure_transaction", help, Unit::Seconds, self.seconds.clone());
+        let help = "Questions to an idle or failing ledger whether it would take a row";
+        registry.register("exposure_ledger_probes", help, self.probes.clone());
+        registry.register("exposures_waiting", "Exposures that wait for the writer", self.waiting.clone());
+        let help = "Size of the exposures that wait for the writer";
+        registry.register_with_unit("exposures_waiting", help, Unit::Bytes, self.waiting_bytes.clone());
     }
 
     pub(crate) fn offered(&self, rows: usize) {
         self.offered.inc_by(rows as u64);
     }
 
-    pub(crate) fn refused(&self, rows: usize) {
-        self.refused.inc_by(rows as u64);
+    pub(crate) fn refused(&self, error: RecordError, rows: usize) {
+        let counter = if error == RecordError::Down { &self.down } else { &self.refused };
+        counter.inc_by(rows as u64);
+    }
+
+    /// So many wait for the writer now.
+    pub(crate) fn waiting(&self, rows: usize, bytes: usize) {
+        let number = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+        self.waiting.set(number(rows));
+        self.waiting_bytes.set(number(bytes));
+    }
+
+    pub(crate) fn probed(&self, sound: bool) {
+        let counter = if sound { &self.sound } else { &self.failed };
+        counter.inc();
     }
 
     pub(crate) fn unclaimed(&self, rows: usize) {
@@ -117,5 +152,10 @@ impl Metrics {
 
     pub(crate) fn unclaimed_count(&self) -> u64 {
         self.unclaimed.get()
+    }
+
+    /// Rows and bytes that wait.
+    pub(crate) fn waiting_now(&self) -> (i64, i64) {
+        (self.waiting.get(), self.waiting_bytes.get())
     }
 }

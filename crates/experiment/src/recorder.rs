@@ -6,21 +6,40 @@
 //!
 //! Once accepted, exposures are written whether or not their caller is still there: leaving does not take back what was
 //! shown. What cannot be accepted is refused at once, without waiting. The writer ends when every [`Recorder`] is gone and
-//! its queue is empty, so shutdown loses nothing that was accepted.
+//! its queue is empty, so shutdown loses nothing that was accepted; a store that does not take it meanwhile holds the
+//! process up for no longer than the supervisor's bound, and what is left is then of unknown outcome.
+//!
+//! A store that is out of order is found out by the writer and told by [`standing`]: from then on exposures are refused
+//! before they are queued, and the writer probes until the store is well.
+
+mod room;
+pub mod standing;
 
 use std::{
     collections::{HashMap, hash_map},
     sync::Arc,
 };
 
-use base::{Clock, Deadline};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use base::{
+    Clock, Deadline, Nanos,
+    inject::{Point, Points},
+};
+use model::policy::ExposurePolicy;
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::{
     decide::Exposure,
-    ledger::{Ledger, Stored, WriteError},
+    ledger::{Ledger, Patience, Stored, WriteError},
     metrics::Metrics,
+    recorder::{
+        room::{Place, Room, Size},
+        standing::Standing,
+    },
 };
+
+/// Entries that the channel to the writer takes, whatever the policy says: as many rows as a policy can allow, and an entry has
+/// at least one.
+const ENTRIES_MAX: usize = 1 << 16;
 
 /// What became of one exposure that the ledger answered for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +57,8 @@ pub enum Outcome {
 pub enum RecordError {
     /// The queue is full. Nothing was accepted.
     Full,
+    /// The store is out of order. Nothing was accepted.
+    Down,
     /// The writer has ended. Nothing was accepted.
     Closed,
     /// The transaction failed and left no row.
@@ -48,27 +69,60 @@ pub enum RecordError {
     Unanswered,
 }
 
-/// The bounds of the queue and of a transaction.
+/// The bounds of the queue, of a transaction and of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// Rows that may wait.
     pub queue_rows_max: usize,
+    /// Bytes that the rows that wait may occupy.
+    pub queue_bytes_max: usize,
     /// A transaction takes no further request once it holds this many rows.
     pub batch_rows_max: usize,
+    /// The store is probed after being idle, or out of order, for so long.
+    pub probe_interval: Nanos,
+    /// What the store is given.
+    pub patience: Patience,
+}
+
+impl Bounds {
+    /// Those of a policy.
+    pub fn of(policy: &ExposurePolicy) -> Self {
+        Self {
+            queue_rows_max: policy.queue_max as usize,
+            queue_bytes_max: policy.queue_bytes_max as usize,
+            batch_rows_max: policy.batch_max as usize,
+            probe_interval: policy.probe_interval,
+            patience: Patience { lock: policy.busy_timeout, step: policy.store_timeout },
+        }
+    }
+}
+
+#[cfg(test)]
+impl Bounds {
+    /// Wide ones, for tests that are not about them.
+    pub(crate) const WIDE: Self = Self {
+        queue_rows_max: 1_000,
+        queue_bytes_max: 1 << 20,
+        batch_rows_max: 1_000,
+        probe_interval: Nanos::from_secs(1),
+        patience: Patience { lock: Nanos::from_secs(30), step: Nanos::from_secs(60) },
+    };
 }
 
 struct Entry {
     exposures: Vec<Exposure>,
-    answer: oneshot::Sender<Result<Vec<Outcome>, RecordError>>,
-    /// The entry's places in the queue, given back when it leaves the queue.
-    room: OwnedSemaphorePermit,
+    answer: Waiter,
+    /// The entry's place in the queue, given back when it leaves the queue.
+    place: Place,
 }
 
 /// Hands exposures to the writer. Clones share the queue; the writer ends when the last one is gone.
 #[derive(Clone)]
 pub struct Recorder {
     entries: mpsc::Sender<Entry>,
-    room: Arc<Semaphore>,
+    room: Arc<Room>,
+    bounds: watch::Receiver<Bounds>,
+    standing: Arc<Standing>,
     metrics: Arc<Metrics>,
 }
 
@@ -76,49 +130,61 @@ pub struct Recorder {
 pub struct Writer<L> {
     ledger: L,
     entries: mpsc::Receiver<Entry>,
-    batch_rows_max: usize,
+    bounds: watch::Receiver<Bounds>,
     clock: Arc<dyn Clock>,
+    standing: Arc<Standing>,
     metrics: Arc<Metrics>,
-    /// Whether the last transaction failed, so that the log tells the changes and not every failure.
-    failing: bool,
+    points: Points,
 }
 
-/// A recorder and its writer.
+/// A recorder and its writer. Both go by the bounds as they change; `standing` is told how the store does.
 pub fn group_commit<L: Ledger>(
     ledger: L,
-    bounds: Bounds,
+    bounds: watch::Receiver<Bounds>,
     clock: Arc<dyn Clock>,
+    standing: Standing,
     metrics: Arc<Metrics>,
 ) -> (Recorder, Writer<L>) {
-    // The semaphore counts rows and an entry has at least one, so the channel is never the tighter bound.
-    let queue_rows_max = bounds.queue_rows_max.clamp(1, Semaphore::MAX_PERMITS);
-    let (sender, receiver) = mpsc::channel(queue_rows_max);
-    let room = Arc::new(Semaphore::new(queue_rows_max));
-    let recorder = Recorder { entries: sender, room, metrics: Arc::clone(&metrics) };
-    let batch_rows_max = bounds.batch_rows_max;
-    (recorder, Writer { ledger, entries: receiver, batch_rows_max, clock, metrics, failing: false })
+    let (sender, receiver) = mpsc::channel(ENTRIES_MAX);
+    let standing = Arc::new(standing);
+    let recorder = Recorder {
+        entries: sender,
+        room: Room::new(Arc::clone(&metrics)),
+        bounds: bounds.clone(),
+        standing: Arc::clone(&standing),
+        metrics: Arc::clone(&metrics),
+    };
+    let points = Points::default();
+    (recorder, Writer { ledger, entries: receiver, bounds, clock, standing, metrics, points })
 }
 
 impl Recorder {
     /// Queues the exposures of one request, or refuses them at once.
     ///
     /// # Errors
-    /// [`RecordError::Full`] or [`RecordError::Closed`]; nothing was accepted.
+    /// [`RecordError::Full`], [`RecordError::Down`] or [`RecordError::Closed`]; nothing was accepted.
     pub fn submit(&self, exposures: Vec<Exposure>) -> Result<Pending, RecordError> {
         let rows = exposures.len();
         self.metrics.offered(rows);
         let (answer, pending) = oneshot::channel();
-        let places = u32::try_from(rows).unwrap_or(u32::MAX);
-        let room = Arc::clone(&self.room).try_acquire_many_owned(places);
-        let entry = room.map_err(|_| RecordError::Full).map(|room| Entry { exposures, answer, room });
-        let sent = entry.and_then(|entry| {
-            self.entries.try_send(entry).map_err(|error| match error {
-                mpsc::error::TrySendError::Full(_) => RecordError::Full,
-                mpsc::error::TrySendError::Closed(_) => RecordError::Closed,
-            })
-        });
-        sent.inspect_err(|_| self.metrics.refused(rows))?;
+        let sent = self.enqueue(exposures, answer);
+        sent.inspect_err(|error| self.metrics.refused(*error, rows))?;
         Ok(Pending(pending))
+    }
+
+    fn enqueue(&self, exposures: Vec<Exposure>, answer: Waiter) -> Result<(), RecordError> {
+        if self.standing.is_down() {
+            return Err(RecordError::Down);
+        }
+        let max = {
+            let bounds = self.bounds.borrow();
+            Size { rows: bounds.queue_rows_max, bytes: bounds.queue_bytes_max }
+        };
+        let place = self.room.take(Size::of(&exposures), max).ok_or(RecordError::Full)?;
+        self.entries.try_send(Entry { exposures, answer, place }).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => RecordError::Full,
+            mpsc::error::TrySendError::Closed(_) => RecordError::Closed,
+        })
     }
 }
 
@@ -143,19 +209,49 @@ impl Pending {
 }
 
 impl<L: Ledger> Writer<L> {
+    /// Lets commits go unanswered on purpose.
+    pub fn inject(mut self, points: Points) -> Self {
+        self.points = points;
+        self
+    }
+
     /// Writes until every recorder is gone and the queue is empty, then closes the ledger.
     pub async fn run(mut self) {
-        while let Some(first) = self.entries.recv().await {
-            let mut batch = Batch::default();
-            batch.add(first);
-            while batch.exposures.len() < self.batch_rows_max
-                && let Ok(next) = self.entries.try_recv()
-            {
-                batch.add(next);
+        loop {
+            let Bounds { probe_interval, patience, .. } = *self.bounds.borrow_and_update();
+            self.ledger.set_patience(patience);
+            let next = tokio::select! {
+                biased; // A transaction says more about the store than a probe does, and a policy more than either.
+                Ok(()) = self.bounds.changed() => continue,
+                next = self.entries.recv() => next,
+                () = tokio::time::sleep(probe_interval.into()) => {
+                    self.probe().await;
+                    continue;
+                }
+            };
+            match next {
+                None => break,
+                // Accepted in the moment in which the store was found out.
+                Some(entry) if self.standing.is_down() => self.turn_away(entry),
+                Some(first) => {
+                    let batch = self.gather(first);
+                    self.commit(batch).await;
+                }
             }
-            self.commit(batch).await;
         }
         self.ledger.close().await;
+    }
+
+    fn gather(&mut self, first: Entry) -> Batch {
+        let batch_rows_max = self.bounds.borrow().batch_rows_max;
+        let mut batch = Batch::default();
+        batch.add(first);
+        while batch.exposures.len() < batch_rows_max
+            && let Ok(next) = self.entries.try_recv()
+        {
+            batch.add(next);
+        }
+        batch
     }
 
     async fn commit(&mut self, batch: Batch) {
@@ -164,31 +260,57 @@ impl<L: Ledger> Writer<L> {
         let started = self.clock.now();
         let result = self.ledger.record(&unique).await;
         self.metrics.transaction(unique.len(), self.clock.now() - started);
-        self.log(&result);
+        // What the store did counts for its standing, and not what is made of it on purpose.
+        match &result {
+            Ok(_) => self.standing.committed(),
+            Err(error) => self.standing.failed(error),
+        }
+        let failed = result.is_err();
+        let result = match (result, self.points.pass(Point::AfterCommit).await) {
+            (Ok(_), Err(injected)) => Err(WriteError::Unknown(injected.to_string())),
+            (result, _) => result,
+        };
         match result {
             Ok(stored) => answer(&self.metrics, &settle(&exposures, &places, &stored), waiters),
             Err(error) => {
                 self.metrics.failed(&error, exposures.len());
-                let error = match error {
-                    WriteError::KnownAbsent(_) => RecordError::KnownAbsent,
-                    WriteError::Unknown(_) => RecordError::Ambiguous,
-                };
-                for (rows, waiter) in waiters {
-                    if waiter.send(Err(error)).is_err() {
-                        self.metrics.unclaimed(rows);
-                    }
-                }
+                fail(&self.metrics, record_error(&error), waiters);
             }
+        }
+        // Was it one transaction or is it the store? Those who wait would find out one batch after the other.
+        if failed && !self.standing.is_down() {
+            self.probe().await;
         }
     }
 
-    fn log(&mut self, result: &Result<Vec<Stored>, WriteError>) {
-        match result {
-            Err(error) if !self.failing => tracing::error!(%error, "exposures cannot be recorded"),
-            Ok(_) if self.failing => tracing::info!("exposures are recorded again"),
-            _ => {}
+    async fn probe(&mut self) {
+        let verdict = self.ledger.probe().await;
+        self.metrics.probed(verdict.is_ok());
+        self.standing.probed(verdict);
+    }
+
+    /// Of the exposures of this entry nothing was sent to the store.
+    fn turn_away(&self, entry: Entry) {
+        let Entry { exposures, answer, place } = entry;
+        drop(place);
+        let error = WriteError::KnownAbsent("the store is out of order".to_owned());
+        self.metrics.failed(&error, exposures.len());
+        fail(&self.metrics, record_error(&error), vec![(exposures.len(), answer)]);
+    }
+}
+
+const fn record_error(error: &WriteError) -> RecordError {
+    match error {
+        WriteError::KnownAbsent(_) => RecordError::KnownAbsent,
+        WriteError::Unknown(_) => RecordError::Ambiguous,
+    }
+}
+
+fn fail(metrics: &Metrics, error: RecordError, waiters: Vec<(usize, Waiter)>) {
+    for (rows, waiter) in waiters {
+        if waiter.send(Err(error)).is_err() {
+            metrics.unclaimed(rows);
         }
-        self.failing = result.is_err();
     }
 }
 
@@ -203,8 +325,8 @@ struct Batch {
 
 impl Batch {
     fn add(&mut self, entry: Entry) {
-        let Entry { exposures, answer, room } = entry;
-        drop(room);
+        let Entry { exposures, answer, place } = entry;
+        drop(place);
         self.waiters.push((exposures.len(), answer));
         self.exposures.extend(exposures);
     }

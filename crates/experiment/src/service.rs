@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use base::{CallContext, Clock, Nanos, Phase, Reason, Refusal};
+use model::policy::ServiceName;
 use runtime::host::Channel;
 use tonic::{Request, Response, Status};
 use wire::{
@@ -28,27 +29,27 @@ pub(crate) struct Service {
     catalog: ExperimentCatalogServiceClient<Channel>,
     recorder: Recorder,
     clock: Arc<dyn Clock>,
-    reserve: Nanos,
 }
 
 impl Service {
-    pub(crate) fn new(catalog: Channel, recorder: Recorder, clock: Arc<dyn Clock>, reserve: Nanos) -> Self {
-        Self { catalog: ExperimentCatalogServiceClient::new(catalog), recorder, clock, reserve }
+    pub(crate) fn new(catalog: Channel, recorder: Recorder, clock: Arc<dyn Clock>) -> Self {
+        Self { catalog: ExperimentCatalogServiceClient::new(catalog), recorder, clock }
     }
 
     async fn resolve(&self, request: Request<AllocateArmsRequest>) -> Result<AllocateArmsResponse, Refusal> {
         let context = runtime::context(&request)?;
         let progress = runtime::progress(&request);
+        let reserve = runtime::policy(&request)?.service(ServiceName::Experiment).reserve;
         let surface = Surface::new(request.into_inner().surface)?;
         let question = FetchExperimentsRequest { surface: surface.as_str().to_owned() };
         progress.enter(Phase::Upstream);
         let answer =
-            self.catalog.clone().fetch_experiments(runtime::outbound(&context, self.reserve, question)).await;
+            self.catalog.clone().fetch_experiments(runtime::outbound(&context, reserve, question)).await;
         let answer = answer.map_err(|status| runtime::upstream_error(Phase::Upstream, &status))?.into_inner();
         progress.enter(Phase::Handler);
         let definitions = Definitions::new(answer.experiments.into_iter().map(experiment).collect())?;
         let exposures = decide::expose(&context, &surface, &definitions);
-        let outcomes = self.record(&context, exposures.clone()).await?;
+        let outcomes = self.record(&context, reserve, exposures.clone()).await?;
         let allocations =
             exposures.into_iter().zip(outcomes).map(|(exposure, outcome)| allocation(exposure, outcome));
         Ok(AllocateArmsResponse { allocations: allocations.collect::<Result<_, Refusal>>()? })
@@ -56,11 +57,16 @@ impl Service {
 
     /// Records the exposures and waits for their outcomes, until what is left of the deadline is this hop's reserve: then
     /// there is still time to say that the effect is ambiguous, which the end of the call itself would not say.
-    async fn record(&self, context: &CallContext, exposures: Vec<Exposure>) -> Result<Vec<Outcome>, Refusal> {
+    async fn record(
+        &self,
+        context: &CallContext,
+        reserve: Nanos,
+        exposures: Vec<Exposure>,
+    ) -> Result<Vec<Outcome>, Refusal> {
         if exposures.is_empty() {
             return Ok(Vec::new());
         }
-        let limit = context.deadline.less(self.reserve);
+        let limit = context.deadline.less(reserve);
         if limit.expired(self.clock.now()) {
             return Err(Refusal::deadline(Phase::Handler)); // Nothing was begun.
         }
@@ -74,6 +80,10 @@ fn refuse(error: RecordError) -> Refusal {
     let refusal = match error {
         RecordError::Full => {
             Refusal::new(Reason::Overload, "the exposure queue is full").retry_after(FULL_RETRY_AFTER)
+        }
+        RecordError::Down => {
+            let message = "the exposure ledger is out of order; the exposure was not recorded";
+            Refusal::new(Reason::DependencyUnavailable, message)
         }
         RecordError::Closed => Refusal::new(Reason::DependencyUnavailable, "the exposure ledger is closed"),
         RecordError::KnownAbsent => {
@@ -142,6 +152,7 @@ mod tests {
     fn only_an_unknown_outcome_is_called_ambiguous() {
         let expected = [
             (RecordError::Full, Reason::Overload),
+            (RecordError::Down, Reason::DependencyUnavailable),
             (RecordError::Closed, Reason::DependencyUnavailable),
             (RecordError::KnownAbsent, Reason::DependencyUnavailable),
             (RecordError::Ambiguous, Reason::EffectAmbiguous),

@@ -10,8 +10,9 @@ use std::{
 };
 
 use base::{Clock, Identity, Nanos, Tenant, WallClock};
+use model::policy::SummaryPolicy;
 use rollout::report::StreamReport;
-use summary::{Expected, Mark, Marks, Rejection, Signed, Summary, Verifier};
+use summary::{Expected, Mark, Marks, Rejection, Rules, Signed, Summary, Verifier};
 use tokio::sync::watch;
 
 /// Why there is no authority in a summary. Closed: each is a label.
@@ -41,14 +42,13 @@ impl fmt::Display for NoAuthority {
     }
 }
 
-/// The keys in force, with the rules.
+/// The keys in force.
 pub(crate) type Keys = watch::Receiver<Arc<Verifier>>;
 
 /// What a process knows about summaries.
 pub(crate) struct Authority {
     /// `None` where the process was started without any.
     keys: Option<Keys>,
-    staleness_max: Nanos,
     marks: Mutex<Marks>,
     /// Tells the marks' file that one rose.
     raised: watch::Sender<u64>,
@@ -72,14 +72,13 @@ struct Heard {
 impl Authority {
     pub(crate) fn new(
         keys: Option<Keys>,
-        staleness_max: Nanos,
         marks: Marks,
         clock: Arc<dyn Clock>,
         wall: Arc<dyn WallClock>,
     ) -> Self {
         let (marks, raised, heard) = (Mutex::new(marks), watch::Sender::new(0), Heard::default());
         let unwritten = AtomicBool::new(false);
-        Self { keys, staleness_max, marks, raised, heard, unwritten, clock, wall }
+        Self { keys, marks, raised, heard, unwritten, clock, wall }
     }
 
     fn marks(&self) -> MutexGuard<'_, Marks> {
@@ -90,6 +89,7 @@ impl Authority {
     /// its tenant's mark.
     pub(crate) fn read(
         &self,
+        policy: &SummaryPolicy,
         identity: &Identity,
         policy_version: u64,
         signed: &Signed,
@@ -97,7 +97,9 @@ impl Authority {
         let verifier = self.keys.as_ref().map(|keys| Arc::clone(&keys.borrow())).ok_or(Rejection::NoKeys)?;
         let mark = self.marks().of(&identity.tenant);
         let now_unix_ms = self.wall.unix_ms();
-        let summary = verifier.verify(signed, &Expected { identity, policy_version, mark, now_unix_ms })?;
+        let rules = Rules { leeway: policy.leeway, lifetime_max: policy.lifetime_max };
+        let expected = Expected { identity, policy_version, mark, rules, now_unix_ms };
+        let summary = verifier.verify(signed, &expected)?;
         // Verifying takes its time: a revocation that was heard of meanwhile counts, and the mark is looked at once more.
         let seen =
             Mark { policy_version: summary.policy_version, revocation_epoch: summary.revocation_epoch };
@@ -114,16 +116,17 @@ impl Authority {
     /// What a summary says, when it may stand for the call.
     pub(crate) fn judge(
         &self,
+        policy: &SummaryPolicy,
         identity: &Identity,
         policy_version: u64,
         signed: Option<&Signed>,
     ) -> Result<Summary, NoAuthority> {
         let signed = signed.ok_or(NoAuthority::Missing)?;
         // Of a tenant that there was no room for no word is kept, and so none is fresh.
-        if !self.is_fresh() || !self.marks().covers(&identity.tenant) {
+        if !self.is_fresh(policy.staleness_max) || !self.marks().covers(&identity.tenant) {
             return Err(NoAuthority::StaleRevocations);
         }
-        self.read(identity, policy_version, signed).map_err(NoAuthority::Rejected)
+        self.read(policy, identity, policy_version, signed).map_err(NoAuthority::Rejected)
     }
 
     /// A message of the stream: epochs, and whether all have been told. False when it says what cannot be right: it was not
@@ -159,11 +162,6 @@ impl Authority {
         self.marks().of(tenant).revocation_epoch
     }
 
-    /// How long the stream may be silent.
-    pub(crate) const fn staleness_max(&self) -> Nanos {
-        self.staleness_max
-    }
-
     /// Whether the last write of the marks reached the disk.
     pub(crate) fn marks_are_kept(&self, kept: bool) {
         self.unwritten.store(!kept, Ordering::Relaxed);
@@ -181,14 +179,14 @@ impl Authority {
     }
 
     /// Whether the word on revocations is young enough to rely on.
-    pub(crate) fn is_fresh(&self) -> bool {
-        self.silent().is_some_and(|silent| silent <= self.staleness_max)
+    fn is_fresh(&self, staleness_max: Nanos) -> bool {
+        self.silent().is_some_and(|silent| silent <= staleness_max)
     }
 
     /// The stream, for who asks.
-    pub(crate) fn stream(&self) -> StreamReport {
+    pub(crate) fn stream(&self, staleness_max: Nanos) -> StreamReport {
         StreamReport {
-            fresh: self.is_fresh(),
+            fresh: self.is_fresh(staleness_max),
             silent_ms: self.silent().map(Nanos::as_millis),
             heard: self.heard.messages.load(Ordering::Relaxed),
         }
@@ -214,7 +212,8 @@ impl Authority {
 #[cfg(test)]
 mod tests {
     use base::{Region, Subject, WorkloadClass, clock::SystemWallClock};
-    use summary::{Issuer, KeyId, KeySet, Rules};
+    use model::policy::Policy;
+    use summary::{Issuer, KeyId, KeySet};
 
     use super::*;
 
@@ -236,11 +235,10 @@ mod tests {
 
     fn authority() -> (Authority, Arc<Hand>) {
         let clock = Arc::new(Hand::default());
-        let rules = Rules { leeway: Nanos::from_secs(2), lifetime_max: Nanos::from_secs(300) };
-        let verifier = Verifier::new(KeySet::of([&issuer()]).expect("a key"), rules);
+        let verifier = Verifier::new(KeySet::of([&issuer()]).expect("a key"));
         let keys = watch::channel(Arc::new(verifier)).1;
         let (held, wall) = (Arc::clone(&clock) as Arc<dyn Clock>, Arc::new(SystemWallClock));
-        (Authority::new(Some(keys), STALENESS_MAX, Marks::default(), held, wall), clock)
+        (Authority::new(Some(keys), Marks::default(), held, wall), clock)
     }
 
     fn identity() -> Identity {
@@ -268,14 +266,15 @@ mod tests {
     }
 
     fn judged(authority: &Authority, signed: &Signed) -> Result<(), NoAuthority> {
-        authority.judge(&identity(), 6, Some(signed)).map(drop)
+        authority.judge(&Policy::shipped().summary, &identity(), 6, Some(signed)).map(drop)
     }
 
     #[test]
     fn there_is_none_before_everything_was_told_nor_once_the_word_is_old() {
         let (authority, clock) = authority();
         let sound = signed(3);
-        assert_eq!(authority.judge(&identity(), 6, None).map(drop), Err(NoAuthority::Missing));
+        let missing = authority.judge(&Policy::shipped().summary, &identity(), 6, None).map(drop);
+        assert_eq!(missing, Err(NoAuthority::Missing));
         assert_eq!(judged(&authority, &sound), Err(NoAuthority::StaleRevocations));
         assert!(authority.hear(&[(identity().tenant, 3)], false));
         assert_eq!(judged(&authority, &sound), Err(NoAuthority::StaleRevocations), "there is more to come");

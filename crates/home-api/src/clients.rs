@@ -10,7 +10,9 @@ use summary::Signed;
 use tonic::{Code, Response, Status};
 use wire::{
     entitlement::v1::{GetEntitlementRequest, entitlement_service_client::EntitlementServiceClient},
-    experiment::v1::{AllocateArmsRequest, experiment_service_client::ExperimentServiceClient},
+    experiment::v1::{
+        AllocateArmsRequest, EffectOutcome, experiment_service_client::ExperimentServiceClient,
+    },
     inventory::v1::{
         GetAvailabilityRequest, StockStatus as Told, inventory_service_client::InventoryServiceClient,
     },
@@ -199,13 +201,22 @@ impl Clients {
         let request = outbound_within(context, budget, AllocateArmsRequest { surface: SURFACE.to_owned() });
         let answer = opened(self.experiment.clone().allocate_arms(request).await);
         let (wait, message) = answer.map_err(|status| experiment_error(&status))?;
-        let arms = message.allocations.into_iter().map(|allocation| Arm {
-            experiment_id: allocation.experiment_id,
-            experiment_version: allocation.experiment_version,
-            variant: allocation.variant,
-            event_id: allocation.event_id,
+        let arms = message.allocations.into_iter().map(|allocation| {
+            let effect = match allocation.effect_outcome() {
+                EffectOutcome::Committed => "committed",
+                EffectOutcome::Replayed => "replayed",
+                // An arm without a row must not be shown.
+                _ => return Err(broken(Dependency::Experiment, "answered with an arm that is not recorded")),
+            };
+            Ok(Arm {
+                experiment_id: allocation.experiment_id,
+                experiment_version: allocation.experiment_version,
+                variant: allocation.variant,
+                event_id: allocation.event_id,
+                effect,
+            })
         });
-        Ok(Answer { value: arms.collect(), wait })
+        Ok(Answer { value: arms.collect::<Result<_, _>>()?, wait })
     }
 
     pub(crate) async fn recommendations(

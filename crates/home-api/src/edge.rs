@@ -16,9 +16,8 @@ use tonic::{Request, Response, Status, body::Body};
 use wire::home::v2 as proto;
 
 use crate::{
-    applied::Applied,
     page::{Page, Spent},
-    serve_page::{Home, Served},
+    serve_page::{Home, Served, Terms},
 };
 
 /// Where the time of the branches went, for a browser's or a person's eye.
@@ -38,10 +37,10 @@ impl proto::home_service_server::HomeService for GrpcFace {
         let context = runtime::context(&request).map_err(|refusal| render::status(&refusal))?;
         let arrival = request.extensions().get::<Arrival>();
         let arrival = arrival.ok_or_else(|| render::status(&bypassed()))?;
+        let terms = self.home.terms(&context, arrival).map_err(|refusal| render::status(&refusal))?;
         let mut head = HeaderMap::new();
-        let (era, applied) = self.home.applied(&context);
-        let result = self.home.page(Arc::clone(&context), applied, era, arrival).await;
-        label(&mut head, &context, self.home.generation(), applied, result.as_ref().ok());
+        let result = self.home.page(Arc::clone(&context), &terms, arrival).await;
+        label(&mut head, &context, &terms, result.as_ref().ok());
         match result {
             Ok(served) => {
                 let mut response = Response::new(message(served.page));
@@ -107,10 +106,13 @@ impl HttpFace {
             Ok(context) => Arc::new(context),
             Err(refusal) => return render::response(&refusal, Face::Http),
         };
-        let (era, applied) = self.home.applied(&context);
-        let result = self.home.page(Arc::clone(&context), applied, era, arrival).await;
+        let terms = match self.home.terms(&context, arrival) {
+            Ok(terms) => terms,
+            Err(refusal) => return render::response(&refusal, Face::Http),
+        };
+        let result = self.home.page(Arc::clone(&context), &terms, arrival).await;
         let mut head = HeaderMap::new();
-        label(&mut head, &context, self.home.generation(), applied, result.as_ref().ok());
+        label(&mut head, &context, &terms, result.as_ref().ok());
         let mut response = match result.and_then(|served| json(&served.page)) {
             Ok(response) => response,
             Err(refusal) => render::response(&refusal, Face::Http),
@@ -133,15 +135,9 @@ fn json(page: &Page) -> Result<http::Response<Body>, Refusal> {
 }
 
 /// Headers that every answer carries, a refusal included.
-fn label(
-    head: &mut HeaderMap,
-    context: &CallContext,
-    generation: u64,
-    applied: Applied,
-    served: Option<&Served>,
-) {
+fn label(head: &mut HeaderMap, context: &CallContext, terms: &Terms, served: Option<&Served>) {
     head.insert(header::CACHE_CONTROL, HeaderValue::from_static("private, no-store"));
-    head.insert(headers::POLICY_GENERATION, HeaderValue::from(generation));
+    head.insert(headers::POLICY_GENERATION, HeaderValue::from(terms.policy.generation));
     let mut put = |name: &'static str, text: &str| {
         if let Ok(mut value) = HeaderValue::from_str(text) {
             // No other answer has the same, so it has no place in HPACK's tables.
@@ -154,7 +150,7 @@ fn label(
         put(SERVER_TIMING, &server_timing(served.admission, &served.spent));
     }
     // Most answers carry the same, so it does have a place there.
-    if let Ok(value) = HeaderValue::from_str(&applied.header())
+    if let Ok(value) = HeaderValue::from_str(&terms.applied.header())
         && !value.is_empty()
     {
         head.insert(headers::MECHANISMS, value);
@@ -196,6 +192,7 @@ fn message(page: Page) -> proto::GetHomeResponse {
         experiment_version: arm.experiment_version,
         variant: arm.variant,
         event_id: arm.event_id,
+        effect: arm.effect.to_owned(),
     });
     let ranked = page.recommendations.map(|section| {
         let items = section.items.into_iter();

@@ -29,9 +29,9 @@ impl Home {
         let decision = request.applied.of_mechanism(Mechanism::Summary);
         if !decision.acts() {
             let identity = &request.context.identity;
-            let pending = decision
-                .computes()
-                .then(|| self.bench.begin(&request.era, identity, profile.policy_version, signed));
+            let pending = decision.computes().then(|| {
+                self.bench.begin(&request.era, &request.policy, identity, profile.policy_version, signed)
+            });
             let (entitlement, spent) = self.call_entitlement(request, profile).await?;
             if let Some(pending) = pending {
                 pending.call_said(&entitlement);
@@ -41,7 +41,12 @@ impl Home {
         }
         request.enter(Phase::Entitlement);
         let identity = &request.context.identity;
-        let judged = self.authority.judge(identity, profile.policy_version, signed.as_deref());
+        let judged = self.authority.judge(
+            &request.policy.summary,
+            identity,
+            profile.policy_version,
+            signed.as_deref(),
+        );
         self.metrics.decided(Mechanism::Summary, judged.is_ok(), judged.is_ok());
         match judged {
             Ok(summary) => {
@@ -54,7 +59,7 @@ impl Home {
                 };
                 Ok((entitlement, None))
             }
-            Err(why) if request.era.has_call(&self.policy) => {
+            Err(why) if request.era.has_call(&request.policy) => {
                 self.claims_came_from(request, Source::Fallback(why));
                 let (entitlement, spent) = self.call_entitlement(request, profile).await?;
                 Ok((entitlement, Some(spent)))

@@ -7,7 +7,7 @@ use arc_swap::ArcSwap;
 use base::WallClock;
 use model::policy::{Policy, ServiceName};
 use rollout::{Phase, report::ProcessReport};
-use runtime::{Followed, Follower};
+use runtime::{Followed, Follower, Policies};
 use tokio::sync::watch;
 
 use crate::{authority::Authority, era::Era, shadow::Bench};
@@ -15,7 +15,7 @@ use crate::{authority::Authority, era::Era, shadow::Bench};
 /// The era in force, and who keeps it.
 pub(crate) struct Migration {
     era: ArcSwap<Era>,
-    policy: Arc<Policy>,
+    policies: Policies,
     authority: Arc<Authority>,
     bench: Arc<Bench>,
     wall: Arc<dyn WallClock>,
@@ -28,7 +28,7 @@ pub(crate) struct Migration {
 
 impl Migration {
     pub(crate) fn new(
-        policy: Arc<Policy>,
+        policies: Policies,
         authority: Arc<Authority>,
         bench: Arc<Bench>,
         wall: Arc<dyn WallClock>,
@@ -36,9 +36,9 @@ impl Migration {
         instance: u128,
     ) -> Self {
         let era = Era { counting_since_unix_ms: wall.unix_ms(), ..Era::default() };
-        let reads = watch::Sender::new(era.reads(&policy));
+        let reads = watch::Sender::new(era.reads(&policies.current()));
         let instance = format!("{instance:032x}");
-        Self { era: ArcSwap::from_pointee(era), policy, authority, bench, wall, reads, persists, instance }
+        Self { era: ArcSwap::from_pointee(era), policies, authority, bench, wall, reads, persists, instance }
     }
 
     /// The era in force.
@@ -51,9 +51,14 @@ impl Migration {
         self.reads.subscribe()
     }
 
+    /// Another policy is about to be in force: where no phase says, it says whether the stream is wanted.
+    pub(crate) fn adopt(&self, next: &Policy) {
+        self.reads.send_replace(self.era().reads(next));
+    }
+
     /// What is told on the admin port.
     pub(crate) fn report(&self) -> ProcessReport {
-        let era = self.era();
+        let (era, policy) = (self.era(), self.policies.current());
         let unable = Phase::ALL.into_iter().filter_map(|phase| Some((phase, self.unable(phase)?)));
         ProcessReport {
             service: ServiceName::HomeApi.as_str().to_owned(),
@@ -61,10 +66,10 @@ impl Migration {
             phase: era.phase.unwrap_or_default(),
             generation: era.generation,
             head: era.head.clone(),
-            policy_generation: self.policy.generation,
+            policy_generation: policy.generation,
             unable: unable.collect::<BTreeMap<_, _>>(),
             keys: self.authority.key_ids(),
-            revocations: era.reads(&self.policy).then(|| self.authority.stream()),
+            revocations: era.reads(&policy).then(|| self.authority.stream(policy.summary.staleness_max)),
             counting_since_unix_ms: era.counting_since_unix_ms,
             counts: era.tally.counts(),
             samples: self.bench.samples(),
@@ -99,7 +104,7 @@ impl Follower for Migration {
         let counting_since_unix_ms = self.wall.unix_ms();
         let era = Era { phase, generation, head: to.head, counting_since_unix_ms, tally: Arc::default() };
         tracing::info!(phase = phase.map_or("none", Phase::as_str), generation, "the migration moved");
-        self.reads.send_replace(era.reads(&self.policy));
+        self.reads.send_replace(era.reads(&self.policies.current()));
         self.era.store(Arc::new(era));
     }
 }

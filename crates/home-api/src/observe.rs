@@ -76,7 +76,10 @@ impl Collector for Observer {
         let help = "Profile reads that shared the call of another";
         let family = encoder.encode_descriptor("home_joined", help, None, MetricType::Counter)?;
         ConstCounter::new(counts.joined).encode(family)?;
+        let (comparing, samples) = home.bench.held();
         for (name, help, value) in [
+            ("home_comparisons_open", "Comparisons of summaries under way", comparing as u64),
+            ("home_samples", "Samples of differences that are kept", samples as u64),
             ("home_flights_open", "Shared profile reads under way", counts.open()),
             ("home_flight_waiters", "Pages that wait for a shared profile read", counts.waiting()),
             ("home_pressure", "1 while optional sections give way to pressure", u64::from(home.pressure())),

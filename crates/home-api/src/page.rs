@@ -119,6 +119,7 @@ pub(crate) struct Arm {
     pub(crate) experiment_version: u32,
     pub(crate) variant: String,
     pub(crate) event_id: String,
+    pub(crate) effect: &'static str,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

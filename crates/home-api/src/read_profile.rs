@@ -8,7 +8,7 @@ use base::{
     trace::TraceContext,
 };
 use control::coalescing::{Counts, Ending, Flights, Role as Entered, Rules, WaiterId};
-use model::policy::{Boundary, Mechanism};
+use model::policy::{Boundary, Mechanism, Policy};
 use serve::Progress;
 use stack::{
     CallBudget,
@@ -17,7 +17,7 @@ use stack::{
 use summary::Signed;
 
 use crate::{
-    applied::{Applied, Term},
+    applied::Applied,
     clients::{Answer, PROFILE_SCHEMA},
     page::{Profile, Spent},
     request::PageRequest,
@@ -75,12 +75,13 @@ impl Home {
         let read = if coalescing.acts() {
             self.shared_read(request, start).await?
         } else {
-            let shadow =
-                coalescing.computes().then(|| Shadow::enter(self, self.key(&request.context), request));
+            let shadow = coalescing.computes().then(|| Shadow::enter(self, self.key(request), request));
             let deadline = request.term.enforced;
-            let budget = |now| request.budget(now, self.policy.response_reserve, self.independent_timeout());
-            let (context, progress) = (&request.context, &request.progress);
-            let read = self.call_profile(context, request.applied, progress, deadline, budget).await;
+            let (policy, progress) = (&request.policy, &request.progress);
+            let timeout = independent_timeout(policy);
+            let budget = |now| request.budget(now, policy.response_reserve, timeout);
+            let context = &request.context;
+            let read = self.call_profile(context, policy, request.applied, progress, deadline, budget).await;
             if let Some(shadow) = shadow {
                 shadow.ended(read.is_ok());
             }
@@ -99,23 +100,24 @@ impl Home {
     async fn shared_read(self: &Arc<Self>, request: &PageRequest, mut now: Nanos) -> Result<Read, Refusal> {
         let expired = || Refusal::deadline(Phase::Profile);
         for _ in 0..ATTEMPTS_MAX {
-            let Some((until, rules)) = self.flight_bounds(request.term, &request.context, now) else {
+            let Some((until, rules)) = flight_bounds(request, now) else {
                 return Err(expired());
             };
             let (home, context, applied) = (Arc::clone(self), Arc::clone(&request.context), request.applied);
+            let policy = Arc::clone(&request.policy);
             let progress = request.progress.clone();
             let enforced = request.term.enforced.is_some();
             // The flight holds no share of the page's work: it may outlive the page that began it.
             let call = move |flight: stack::coalescing::FlightBudget| async move {
                 let limit = enforced.then_some(flight.limit);
                 let budget = |now| CallBudget {
-                    deadline: limit.unwrap_or(Deadline::after(now, home.independent_timeout())),
+                    deadline: limit.unwrap_or(Deadline::after(now, independent_timeout(&policy))),
                     // The limit has the reserve taken off.
                     reserve: Nanos::ZERO,
                 };
-                home.call_profile(&context, applied, &progress, limit, budget).await
+                home.call_profile(&context, &policy, applied, &progress, limit, budget).await
             };
-            let missed = match self.coalescer.join(rules, self.key(&request.context), until, call).await {
+            let missed = match self.coalescer.join(rules, self.key(request), until, call).await {
                 Ok(joined) => {
                     let follows = joined.role == Role::Follower;
                     self.metrics.decided(Mechanism::Coalescing, follows, follows);
@@ -135,7 +137,7 @@ impl Home {
                 Missed::Failed(refusal) => return Err(refusal),
                 Missed::Overload => {
                     let refusal = Refusal::new(Reason::Overload, "too many profile reads are under way");
-                    let hint = self.policy.admission(Boundary::Profile).gate().retry_after();
+                    let hint = request.policy.admission(Boundary::Profile).gate().retry_after();
                     return Err(refusal.in_phase(Phase::ProfileAcquire).retry_after(hint));
                 }
                 Missed::Panicked => {
@@ -149,23 +151,11 @@ impl Home {
         Err(expired())
     }
 
-    /// By when a caller leaves its flight, and the rules of a flight that it would begin: as long as the policy lets it
-    /// take, and no longer than its own leader has time for. `None` when no time is left.
-    fn flight_bounds(&self, term: Term, context: &CallContext, now: Nanos) -> Option<(Deadline, Rules)> {
-        let mut rules = self.policy.coalescing;
-        let until = match term.enforced {
-            Some(deadline) => deadline.less(self.policy.response_reserve),
-            None => context.deadline,
-        };
-        let left = until.remaining(now);
-        rules.duration_max = if term.enforced.is_some() { rules.duration_max.min(left) } else { left };
-        (!left.is_zero()).then_some((until, rules))
-    }
-
     /// The call itself, once there is a slot for it. `budget` is asked at the moment of sending.
     async fn call_profile(
         &self,
         context: &CallContext,
+        policy: &Policy,
         applied: Applied,
         progress: &Progress,
         deadline: Option<Deadline>,
@@ -178,7 +168,7 @@ impl Home {
             arrived: now,
             now,
             deadline,
-            useful: self.policy.branch(Dependency::Profile).worst_useful,
+            useful: policy.branch(Dependency::Profile).worst_useful,
             trace: &context.trace,
         };
         let admission = applied.of_mechanism(Mechanism::Admission);
@@ -194,17 +184,14 @@ impl Home {
         Ok(Read { profile: Arc::new(profile), signed: signed.map(Arc::new), wait, led_by: context.trace })
     }
 
-    fn independent_timeout(&self) -> Nanos {
-        self.policy.branch(Dependency::Profile).independent_timeout
-    }
-
-    fn key(&self, context: &CallContext) -> ProfileKey {
+    fn key(&self, request: &PageRequest) -> ProfileKey {
+        let context = &request.context;
         ProfileKey {
             tenant: context.identity.tenant.clone(),
             subject: context.identity.subject.clone(),
             region: context.identity.region.clone(),
             revocation_epoch: self.authority.epoch(&context.identity.tenant),
-            authorization_version: self.policy.generation,
+            authorization_version: request.policy.generation,
             response_schema: PROFILE_SCHEMA,
             freshness: Freshness::Live,
         }
@@ -214,6 +201,23 @@ impl Home {
     pub(crate) fn flights(&self) -> Counts {
         self.coalescer.counts()
     }
+}
+
+fn independent_timeout(policy: &Policy) -> Nanos {
+    policy.branch(Dependency::Profile).independent_timeout
+}
+
+/// By when a page leaves its flight, and the rules of a flight that it would begin: as long as the policy lets it take, and no
+/// longer than its own leader has time for. `None` when no time is left.
+fn flight_bounds(request: &PageRequest, now: Nanos) -> Option<(Deadline, Rules)> {
+    let mut rules = request.policy.coalescing;
+    let until = match request.term.enforced {
+        Some(deadline) => deadline.less(request.policy.response_reserve),
+        None => request.context.deadline,
+    };
+    let left = until.remaining(now);
+    rules.duration_max = if request.term.enforced.is_some() { rules.duration_max.min(left) } else { left };
+    (!left.is_zero()).then_some((until, rules))
 }
 
 /// Flights as they would be if the mechanism were on.
@@ -237,7 +241,7 @@ impl<'a> Shadow<'a> {
     fn enter(home: &'a Home, key: ProfileKey, request: &PageRequest) -> Self {
         let now = home.clock.now();
         let flights = &home.shadow_flights;
-        let bounds = home.flight_bounds(request.term, &request.context, now);
+        let bounds = flight_bounds(request, now);
         let entry = bounds.and_then(|(until, rules)| flights.lock().enter(&rules, key, now, until, ()).ok());
         let follows = entry.is_some_and(|entry| matches!(entry.role, Entered::Follower { .. }));
         home.metrics.decided(Mechanism::Coalescing, follows, false);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use base::{CallContext, Clock, Deadline, Nanos, Phase, Reason, Refusal};
-use model::policy::Mechanism;
+use model::policy::{Mechanism, Policy};
 use serve::{Progress, Work};
 use stack::CallBudget;
 
@@ -17,6 +17,8 @@ use crate::{
 /// One page's context, decisions and bounds. Whoever holds it works for the page's caller.
 pub(crate) struct PageRequest {
     pub(crate) context: Arc<CallContext>,
+    /// The policy that the page was admitted under.
+    pub(crate) policy: Arc<Policy>,
     pub(crate) applied: Applied,
     /// The phase of the migration that the page is served under.
     pub(crate) era: Arc<Era>,

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use base::{Nanos, Tenant};
-use runtime::host::Channel;
+use runtime::{Policies, host::Channel};
 use serve::health::Readiness;
 use tokio::{sync::watch, time};
 use tonic::Status;
@@ -21,6 +21,7 @@ const PAUSE: Nanos = Nanos::from_millis(200);
 pub(crate) async fn watch_revocations(
     channel: Channel,
     authority: Arc<Authority>,
+    policies: Policies,
     mut wanted: watch::Receiver<bool>,
     readiness: Readiness,
 ) {
@@ -30,7 +31,7 @@ pub(crate) async fn watch_revocations(
         // The sender lives in the service; without it nobody wants the stream any more.
         while wanted.wait_for(|wanted| *wanted).await.is_ok() {
             let ended = tokio::select! {
-                ended = listen(client.clone(), &authority) => ended,
+                ended = listen(client.clone(), &authority, &policies) => ended,
                 _ = wanted.wait_for(|wanted| !*wanted) => continue,
             };
             let ended = (ended.code(), ended.message().to_owned());
@@ -48,16 +49,20 @@ pub(crate) async fn watch_revocations(
 }
 
 /// Listens to one stream to its end, and says why it ended.
-async fn listen(mut client: RevocationServiceClient<Channel>, authority: &Authority) -> Status {
+async fn listen(
+    mut client: RevocationServiceClient<Channel>,
+    authority: &Authority,
+    policies: &Policies,
+) -> Status {
     // It lasts as long as both sides do; silence is noticed by its age.
     let request = runtime::outbound_endless(WatchRevocationsRequest {});
     let mut stream = match client.watch_revocations(request).await {
         Ok(response) => response.into_inner(),
         Err(status) => return status,
     };
-    // A stream that is stuck is opened anew before its word is too old.
-    let silence_max = Nanos::new(authority.staleness_max().get() / 2);
     loop {
+        // A stream that is stuck is opened anew before its word is too old.
+        let silence_max = Nanos::new(policies.current().summary.staleness_max.get() / 2);
         let Ok(message) = time::timeout(silence_max.into(), stream.message()).await else {
             return Status::deadline_exceeded(format!("nothing was heard for {silence_max}"));
         };

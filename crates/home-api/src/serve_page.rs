@@ -34,8 +34,6 @@ const PAGE_TASK: &str = "page";
 /// The service: its layers, from the inside. Built by [`crate::stack`].
 pub(crate) struct Home {
     pub(crate) clients: Clients,
-    pub(crate) policy: Arc<Policy>,
-    pub(crate) rules: Rules,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) tasks: Arc<dyn Spawn>,
     pub(crate) metrics: Arc<HomeMetrics>,
@@ -58,6 +56,20 @@ pub(crate) struct Served {
     pub(crate) spent: [Option<Spent>; Dependency::ALL.len()],
 }
 
+/// What one request goes by: taken once, so that no page mixes two policies or two phases.
+#[derive(Clone)]
+pub(crate) struct Terms {
+    pub(crate) policy: Arc<Policy>,
+    /// The phase of the migration.
+    pub(crate) era: Arc<Era>,
+    pub(crate) applied: Applied,
+}
+
+/// How much of a deadline a branch must find.
+fn rules(policy: &Policy) -> Rules {
+    Rules { response_reserve: policy.response_reserve, optional_floor: policy.optional_floor }
+}
+
 /// Whether the process is under pressure. Never held across an await.
 pub(crate) struct Pressures(Mutex<Hold>);
 
@@ -72,16 +84,19 @@ impl Pressures {
 }
 
 impl Home {
-    /// Generation of the policy that pages are served under.
-    pub(crate) fn generation(&self) -> u64 {
-        self.policy.generation
+    /// What a request that came by `arrival` goes by, to its end.
+    ///
+    /// # Errors
+    /// `Internal` when it came by a port that no policy governs.
+    pub(crate) fn terms(&self, context: &CallContext, arrival: &Arrival) -> Result<Terms, Refusal> {
+        let (policy, era) = (runtime::policy::policy_of(arrival)?, self.migration.era());
+        let applied = Applied::of(&policy, &era, &context.identity);
+        Ok(Terms { policy, era, applied })
     }
 
-    /// The phase of the migration that a request that comes now is served under, and which mechanisms apply to it.
-    pub(crate) fn applied(&self, context: &CallContext) -> (Arc<Era>, Applied) {
-        let era = self.migration.era();
-        let applied = Applied::of(&self.policy, &era, &context.identity);
-        (era, applied)
+    /// From now on pages stand under pressure by these bounds.
+    pub(crate) fn bound_pressure(&self, bounds: degradation::Bounds) {
+        self.pressures.with(|hold| hold.set_bounds(bounds));
     }
 
     /// The boundaries, outermost first.
@@ -104,18 +119,18 @@ impl Home {
     pub(crate) async fn page(
         self: &Arc<Self>,
         context: Arc<CallContext>,
-        applied: Applied,
-        era: Arc<Era>,
+        terms: &Terms,
         arrival: &Arrival,
     ) -> Result<Served, Refusal> {
+        let Terms { policy, era, applied } = terms.clone();
         let held = Arc::clone(&context);
         let account = Account::open(&self.metrics, &*self.clock, &held, applied, Arc::clone(&era));
         let deadline = applied.of_mechanism(Mechanism::Deadline);
-        let term = Term::of(&self.policy, deadline, context.arrived, context.deadline, arrival.asked);
+        let term = Term::of(&policy, deadline, context.arrived, context.deadline, arrival.asked);
         let work = arrival.work();
         work.objective(term.intended);
         let progress = arrival.progress.clone();
-        let request = PageRequest { context, applied, era, term, progress, _work: work };
+        let request = PageRequest { context, policy, applied, era, term, progress, _work: work };
         let result = if applied.acts(Mechanism::Cancellation) {
             self.within_deadline(&request).await
         } else {
@@ -157,16 +172,16 @@ impl Home {
     }
 
     async fn run(self: &Arc<Self>, request: &PageRequest) -> Result<Served, Refusal> {
-        let PageRequest { context, applied, term, .. } = request;
+        let PageRequest { context, policy, applied, term, .. } = request;
         request.enter(Phase::Admission);
         let admission = applied.of_mechanism(Mechanism::Admission);
-        let profile = self.policy.branch(Dependency::Profile).worst_useful;
+        let profile = policy.branch(Dependency::Profile).worst_useful;
         let ask = Ask {
             class: context.identity.class,
             arrived: context.arrived,
             now: context.arrived,
             deadline: term.enforced,
-            useful: profile.saturating_add(self.policy.response_reserve),
+            useful: profile.saturating_add(policy.response_reserve),
             trace: &context.trace,
         };
         let slot = self.endpoint_slots.enter(admission, ask).await;
@@ -233,7 +248,7 @@ impl Home {
             recommendations: recommendations.1,
             reputation: reputation.1,
             request_id: context.request_id.as_str().to_owned(),
-            policy_generation: self.policy.generation,
+            policy_generation: request.policy.generation,
         };
         Ok(Served { page, admission: Nanos::ZERO, spent })
     }
@@ -253,8 +268,9 @@ impl Home {
         if !deadline.computes() {
             return Ok(());
         }
-        let worst_useful = self.policy.branch(branch).worst_useful;
-        let stop = self.rules.mandatory(request.term.intended, now, worst_useful).granted().is_err();
+        let worst_useful = request.policy.branch(branch).worst_useful;
+        let stop =
+            rules(&request.policy).mandatory(request.term.intended, now, worst_useful).granted().is_err();
         self.metrics.decided(Mechanism::Deadline, stop, stop && deadline.acts());
         if stop && deadline.acts() { Err(Refusal::deadline(phase)) } else { Ok(()) }
     }
@@ -273,9 +289,9 @@ impl Home {
         request.enter(phase);
         let start = self.clock.now();
         self.may_run(request, phase, branch, start)?;
-        let timeout = self.policy.branch(branch).independent_timeout;
+        let timeout = request.policy.branch(branch).independent_timeout;
         let Answer { value, wait } =
-            call(request.budget(start, self.policy.response_reserve, timeout)).await?;
+            call(request.budget(start, request.policy.response_reserve, timeout)).await?;
         Ok((value, self.spent(branch, start, wait)))
     }
 
@@ -293,12 +309,12 @@ impl Home {
         if let Err(omission) = self.may_start(request, branch, start) {
             return Ok((Marker::Omitted(omission), None, None));
         }
-        let reserve = self.policy.response_reserve;
+        let reserve = request.policy.response_reserve;
         let budget = if request.applied.acts(Mechanism::Degradation) {
             // Past this it can no longer be part of a useful answer, whoever enforces that answer's deadline.
             CallBudget { deadline: request.term.intended, reserve }
         } else {
-            request.budget(start, reserve, self.policy.branch(branch).independent_timeout)
+            request.budget(start, reserve, request.policy.branch(branch).independent_timeout)
         };
         let Answer { value, wait } = call(budget).await;
         let spent = self.spent(branch, start, wait);
@@ -313,16 +329,17 @@ impl Home {
         branch: Dependency,
         now: Nanos,
     ) -> Result<(), degradation::Omission> {
-        let enabled = self.policy.branch(branch).enabled;
+        let policy = &*request.policy;
+        let enabled = policy.branch(branch).enabled;
         let decision = request.applied.of_mechanism(Mechanism::Degradation);
         let without = if enabled { Ok(()) } else { Err(degradation::Omission::Disabled) };
         if !decision.computes() {
             return without;
         }
-        let budget = self.rules.optional(request.term.intended, now);
+        let budget = rules(policy).optional(request.term.intended, now);
         let pressure = if self.pressures.with(|hold| hold.is_on(now)) {
-            let floor = self.policy.degradation.floor;
-            Pressure::On { budget_min: floor.saturating_sub(self.policy.response_reserve) }
+            let floor = policy.degradation.floor;
+            Pressure::On { budget_min: floor.saturating_sub(policy.response_reserve) }
         } else {
             Pressure::Off
         };

@@ -6,12 +6,13 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use base::{Identity, Nanos, WallClock, tasks::Spawn};
-use model::policy::{Mechanism, SummaryPolicy};
+use base::{Identity, WallClock, tasks::Spawn};
+use model::policy::{Mechanism, Policy, SummaryPolicy};
 use rollout::report::Sample;
+use runtime::Policies;
+use serve::OpenCount;
 use sha2::{Digest as _, Sha256};
 use summary::{Comparison, Rejection, Signed, Summary, claims};
-use tokio::sync::Semaphore;
 
 use crate::{authority::Authority, era::Era, metrics::HomeMetrics, page::Entitlement};
 
@@ -25,48 +26,50 @@ const KEY_ID_BYTES_MAX: usize = 32;
 /// Where summaries are compared.
 pub(crate) struct Bench {
     authority: Arc<Authority>,
+    policies: Policies,
     metrics: Arc<HomeMetrics>,
     tasks: Arc<dyn Spawn>,
     wall: Arc<dyn WallClock>,
-    room: Arc<Semaphore>,
+    room: OpenCount,
     samples: Samples,
 }
 
 impl Bench {
     /// `secret` keys the digests of this process's samples.
     pub(crate) fn new(
-        policy: &SummaryPolicy,
+        policies: Policies,
         authority: Arc<Authority>,
         metrics: Arc<HomeMetrics>,
         tasks: Arc<dyn Spawn>,
         wall: Arc<dyn WallClock>,
         secret: u128,
     ) -> Self {
-        let room = Arc::new(Semaphore::new(policy.shadow_max as usize));
-        let samples = Samples {
-            kept: Mutex::default(),
-            max: policy.samples_max as usize,
-            retention: policy.sample_retention,
-            secret,
-        };
-        Self { authority, metrics, tasks, wall, room, samples }
+        let (room, samples) = (OpenCount::default(), Samples { kept: Mutex::default(), secret });
+        Self { authority, policies, metrics, tasks, wall, room, samples }
     }
 
     /// Begins a comparison. Dropped before [`Pending::call_said`], it was not run.
     pub(crate) fn begin(
         self: &Arc<Self>,
         era: &Arc<Era>,
+        policy: &Arc<Policy>,
         identity: &Identity,
         policy_version: u64,
         signed: Option<Arc<Signed>>,
     ) -> Pending {
         let (bench, era, identity) = (Arc::clone(self), Arc::clone(era), identity.clone());
-        Pending(Some(Case { bench, era, identity, policy_version, signed }))
+        let policy = Arc::clone(policy);
+        Pending(Some(Case { bench, era, policy, identity, policy_version, signed }))
+    }
+
+    /// Comparisons under way, and samples that are kept.
+    pub(crate) fn held(&self) -> (usize, usize) {
+        (self.room.now(), self.samples.lock().len())
     }
 
     /// Samples that are not too old, oldest first.
     pub(crate) fn samples(&self) -> Vec<Sample> {
-        self.samples.list(self.wall.unix_ms())
+        self.samples.list(&self.policies.current().summary, self.wall.unix_ms())
     }
 }
 
@@ -76,6 +79,7 @@ pub(crate) struct Pending(Option<Case>);
 struct Case {
     bench: Arc<Bench>,
     era: Arc<Era>,
+    policy: Arc<Policy>,
     identity: Identity,
     policy_version: u64,
     signed: Option<Arc<Signed>>,
@@ -85,7 +89,8 @@ impl Pending {
     /// The call has answered: the comparison is made, if there is room for it.
     pub(crate) fn call_said(mut self, entitlement: &Entitlement) {
         let Some(case) = self.0.take() else { return };
-        let Ok(place) = Arc::clone(&case.bench.room).try_acquire_owned() else {
+        let room = case.policy.summary.shadow_max as usize;
+        let Some(place) = case.bench.room.enter_below(room) else {
             case.count(Comparison::NotRun);
             return;
         };
@@ -106,10 +111,10 @@ impl Pending {
 
     fn compare(mut self, call: &claims::Entitlement) {
         let Some(case) = self.0.take() else { return };
-        let read = case
-            .signed
-            .as_ref()
-            .map(|signed| case.bench.authority.read(&case.identity, case.policy_version, signed));
+        let read = case.signed.as_ref().map(|signed| {
+            let policy = &case.policy.summary;
+            case.bench.authority.read(policy, &case.identity, case.policy_version, signed)
+        });
         let candidate = read.as_ref().map(|read| read.as_ref().map_err(|rejection| *rejection));
         let comparison = Comparison::of(candidate, call);
         case.bench.metrics.decided(Mechanism::Summary, matches!(candidate, Some(Ok(_))), false);
@@ -153,6 +158,7 @@ impl Case {
         let key_id = self.signed.as_ref().map(|signed| signed.key_id.as_str()).unwrap_or_default();
         let samples = &self.bench.samples;
         samples.keep(
+            &self.policy.summary,
             Sample {
                 at_unix_ms: self.bench.wall.unix_ms(),
                 comparison: comparison.as_str().to_owned(),
@@ -175,8 +181,6 @@ impl Case {
 /// The newest differences: bounded, expiring, without whom they were about.
 struct Samples {
     kept: Mutex<VecDeque<(bool, Sample)>>,
-    max: usize,
-    retention: Nanos,
     secret: u128,
 }
 
@@ -187,30 +191,27 @@ impl Samples {
 
     /// Keeps a sample. Where there is no room the oldest goes that blocks nothing, so that many harmless ones do not push out
     /// the one that matters.
-    fn keep(&self, sample: Sample, blocks: bool) {
+    fn keep(&self, policy: &SummaryPolicy, sample: Sample, blocks: bool) {
         let mut kept = self.lock();
-        self.expire(&mut kept, sample.at_unix_ms);
-        if kept.len() >= self.max {
+        expire(&mut kept, policy, sample.at_unix_ms);
+        let max = policy.samples_max as usize;
+        // More than one too many only after the bound was lowered.
+        while kept.len() >= max && !kept.is_empty() {
             match kept.iter().position(|(blocks, _)| !blocks) {
                 Some(at) => drop(kept.remove(at)),
                 None if blocks => drop(kept.pop_front()),
                 None => return,
             }
         }
-        if kept.len() < self.max {
+        if kept.len() < max {
             kept.push_back((blocks, sample));
         }
     }
 
-    fn list(&self, now_unix_ms: i64) -> Vec<Sample> {
+    fn list(&self, policy: &SummaryPolicy, now_unix_ms: i64) -> Vec<Sample> {
         let mut kept = self.lock();
-        self.expire(&mut kept, now_unix_ms);
+        expire(&mut kept, policy, now_unix_ms);
         kept.iter().map(|(_, sample)| sample.clone()).collect()
-    }
-
-    fn expire(&self, kept: &mut VecDeque<(bool, Sample)>, now_unix_ms: i64) {
-        let retention = i64::try_from(self.retention.as_millis()).unwrap_or(i64::MAX);
-        kept.retain(|(_, sample)| now_unix_ms.saturating_sub(sample.at_unix_ms) < retention);
     }
 
     /// Tells the same subject again within this process, and says nothing to who does not have its secret.
@@ -224,8 +225,15 @@ impl Samples {
     }
 }
 
+fn expire(kept: &mut VecDeque<(bool, Sample)>, policy: &SummaryPolicy, now_unix_ms: i64) {
+    let retention = i64::try_from(policy.sample_retention.as_millis()).unwrap_or(i64::MAX);
+    kept.retain(|(_, sample)| now_unix_ms.saturating_sub(sample.at_unix_ms) < retention);
+}
+
 #[cfg(test)]
 mod tests {
+    use base::Nanos;
+
     use super::*;
 
     fn sample(at_unix_ms: i64, name: &str) -> Sample {
@@ -244,31 +252,41 @@ mod tests {
         }
     }
 
-    fn samples(max: usize) -> Samples {
-        Samples { kept: Mutex::default(), max, retention: Nanos::from_secs(10), secret: 7 }
+    fn samples(max: u32) -> (Samples, SummaryPolicy) {
+        let summary = Policy::shipped().summary;
+        let policy = SummaryPolicy { samples_max: max, sample_retention: Nanos::from_secs(10), ..summary };
+        (Samples { kept: Mutex::default(), secret: 7 }, policy)
     }
 
-    fn names(samples: &Samples, now: i64) -> Vec<String> {
-        samples.list(now).into_iter().map(|sample| sample.comparison).collect()
+    fn names((samples, policy): &(Samples, SummaryPolicy), now: i64) -> Vec<String> {
+        samples.list(policy, now).into_iter().map(|sample| sample.comparison).collect()
     }
 
     #[test]
     fn samples_are_bounded_expire_and_what_blocks_stays_longest() {
         let kept = samples(3);
-        kept.keep(sample(0, "mismatch"), true);
+        let keep = |sample, blocks| kept.0.keep(&kept.1, sample, blocks);
+        keep(sample(0, "mismatch"), true);
         for at in 1..10 {
-            kept.keep(sample(at, &format!("order {at}")), false);
+            keep(sample(at, &format!("order {at}")), false);
         }
         assert_eq!(names(&kept, 10), ["mismatch", "order 8", "order 9"]);
         for at in 10..14 {
-            kept.keep(sample(at, &format!("mismatch {at}")), true);
+            keep(sample(at, &format!("mismatch {at}")), true);
         }
-        kept.keep(sample(14, "order"), false);
+        keep(sample(14, "order"), false);
         assert_eq!(names(&kept, 14), ["mismatch 11", "mismatch 12", "mismatch 13"]);
         assert_eq!(names(&kept, 10_012), ["mismatch 13"]);
         assert!(names(&kept, 20_000).is_empty());
         let none = samples(0);
-        none.keep(sample(0, "mismatch"), true);
+        none.0.keep(&none.1, sample(0, "mismatch"), true);
         assert!(names(&none, 0).is_empty());
+        let lowered =
+            (kept.0, SummaryPolicy { samples_max: 1, sample_retention: Nanos::from_secs(60), ..kept.1 });
+        for at in 40_000..40_004 {
+            lowered.0.keep(&samples(3).1, sample(at, &format!("order {at}")), false);
+        }
+        lowered.0.keep(&lowered.1, sample(40_004, "last"), false);
+        assert_eq!(names(&lowered, 40_004), ["last"]);
     }
 }

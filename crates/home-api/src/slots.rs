@@ -6,7 +6,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicU64, Ordering},
+    atomic::{AtomicU32, AtomicU64, Ordering},
 };
 
 use base::{Clock, Deadline, Nanos, WorkloadClass, trace::TraceContext};
@@ -22,7 +22,7 @@ pub(crate) struct Slots {
     pool: Admission,
     gate: Admission,
     /// Permits of the gate, or slots of the pool where nothing is admitted by the gate.
-    slots: u32,
+    slots: AtomicU32,
     meter: Meter,
     clock: Arc<dyn Clock>,
     metrics: Arc<HomeMetrics>,
@@ -61,7 +61,20 @@ impl Slots {
     ) -> Self {
         let pool = Admission::new(bounds.pool(), Arc::clone(&clock));
         let gate = Admission::new(bounds.gate(), Arc::clone(&clock));
-        Self { boundary, pool, gate, slots: bounds.slots, meter: Meter::default(), clock, metrics }
+        let slots = AtomicU32::new(bounds.slots);
+        Self { boundary, pool, gate, slots, meter: Meter::default(), clock, metrics }
+    }
+
+    /// Other bounds from now on. Nobody loses a slot or a place in line by it; a pool or gate that has become smaller lets nobody
+    /// in until it is below its bound.
+    pub(crate) fn rebound(&self, bounds: &AdmissionPolicy) {
+        if self.pool.config() != bounds.pool() {
+            self.pool.reconfigure(bounds.pool());
+        }
+        if self.gate.config() != bounds.gate() {
+            self.gate.reconfigure(bounds.gate());
+        }
+        self.slots.store(bounds.slots, Ordering::Relaxed);
     }
 
     /// A slot, now or after a wait. Dropping the future leaves the line.
@@ -134,7 +147,8 @@ impl Slots {
 
     /// Slots in use, in parts per 10,000 of what the bound in force allows.
     pub(crate) fn occupancy_per_10_000(&self, admission: Decision) -> u32 {
-        let bound = if admission.acts() { self.gate.config().limit() } else { self.slots };
+        let bound =
+            if admission.acts() { self.gate.config().limit() } else { self.slots.load(Ordering::Relaxed) };
         u32::try_from(self.meter.held() * 10_000 / u64::from(bound.max(1))).unwrap_or(u32::MAX)
     }
 

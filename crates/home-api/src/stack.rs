@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use base::Clock;
 use control::degradation::Hold;
-use model::policy::{Boundary, Policy};
+use model::policy::Boundary;
 use runtime::Host;
 use stack::coalescing::Coalescer;
 use summary::Marks;
@@ -47,7 +47,7 @@ pub(crate) struct Known {
 
 /// Builds the layers below the shell.
 pub(crate) fn build(host: &Host, clients: Clients, known: Known) -> Home {
-    let policy: Arc<Policy> = Arc::clone(&host.policy);
+    let policy = host.policies.current();
     let clock: Arc<dyn Clock> = Arc::clone(&host.world.clock);
     let metrics = Arc::new(HomeMetrics::new(&host.registry, policy.dilation));
     let slots = |boundary| {
@@ -55,15 +55,9 @@ pub(crate) fn build(host: &Host, clients: Clients, known: Known) -> Home {
         Arc::new(Slots::new(boundary, bounds, Arc::clone(&clock), Arc::clone(&metrics)))
     };
     let wall = &host.world.wall;
-    let authority = Arc::new(Authority::new(
-        known.keys,
-        policy.summary.staleness_max,
-        known.marks,
-        Arc::clone(&clock),
-        Arc::clone(wall),
-    ));
+    let authority = Arc::new(Authority::new(known.keys, known.marks, Arc::clone(&clock), Arc::clone(wall)));
     let bench = Arc::new(Bench::new(
-        &policy.summary,
+        host.policies.clone(),
         Arc::clone(&authority),
         Arc::clone(&metrics),
         Arc::clone(&host.world.tasks),
@@ -71,7 +65,7 @@ pub(crate) fn build(host: &Host, clients: Clients, known: Known) -> Home {
         host.world.ids.next_u128(),
     ));
     let migration = Arc::new(Migration::new(
-        Arc::clone(&policy),
+        host.policies.clone(),
         Arc::clone(&authority),
         Arc::clone(&bench),
         Arc::clone(wall),
@@ -84,13 +78,8 @@ pub(crate) fn build(host: &Host, clients: Clients, known: Known) -> Home {
         coalescer: Coalescer::new(host.world.clone()),
         shadow_flights: ShadowFlights::default(),
         pressures: Pressures::new(Hold::new(policy.degradation.bounds, clock.now())),
-        rules: control::budget::Rules {
-            response_reserve: policy.response_reserve,
-            optional_floor: policy.optional_floor,
-        },
         clients,
         tasks: Arc::clone(&host.world.tasks),
-        policy,
         clock,
         metrics,
         authority,

@@ -7,7 +7,6 @@ mod service;
 
 use std::sync::Arc;
 
-use model::policy::ServiceName;
 use runtime::{Host, StartError};
 use serve::Routes;
 use wire::inventory::v1::inventory_service_server::InventoryServiceServer;
@@ -17,7 +16,6 @@ use wire::inventory::v1::inventory_service_server::InventoryServiceServer;
 /// # Errors
 /// When the host does not say where the dependency is.
 pub fn build(host: &Host) -> Result<Routes, StartError> {
-    let reserve = host.policy.service(ServiceName::Inventory).reserve;
-    let service = service::Service::new(host.upstream()?, reserve, Arc::clone(&host.world.wall));
+    let service = service::Service::new(host.upstream()?, Arc::clone(&host.world.wall));
     Ok(Routes::new().grpc(InventoryServiceServer::new(service)))
 }

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use base::{Nanos, Phase, Refusal, WallClock};
+use base::{Phase, Refusal, WallClock};
+use model::policy::ServiceName;
 use runtime::host::Channel;
 use tonic::{Request, Response, Status};
 use wire::{
@@ -17,13 +18,12 @@ use crate::decide::{self, Availability, Items, Reservation, StockRecord};
 
 pub(crate) struct Service {
     stock: StockServiceClient<Channel>,
-    reserve: Nanos,
     wall: Arc<dyn WallClock>,
 }
 
 impl Service {
-    pub(crate) fn new(stock: Channel, reserve: Nanos, wall: Arc<dyn WallClock>) -> Self {
-        Self { stock: StockServiceClient::new(stock), reserve, wall }
+    pub(crate) fn new(stock: Channel, wall: Arc<dyn WallClock>) -> Self {
+        Self { stock: StockServiceClient::new(stock), wall }
     }
 
     async fn resolve(
@@ -32,14 +32,14 @@ impl Service {
     ) -> Result<GetAvailabilityResponse, Refusal> {
         let context = runtime::context(&request)?;
         let progress = runtime::progress(&request);
+        let reserve = runtime::policy(&request)?.service(ServiceName::Inventory).reserve;
         let items = Items::new(request.into_inner().item_ids)?;
         let question = FetchStockRequest {
             item_ids: items.as_slice().to_vec(),
             region: context.identity.region.as_str().to_owned(),
         };
         progress.enter(Phase::Upstream);
-        let answer =
-            self.stock.clone().fetch_stock(runtime::outbound(&context, self.reserve, question)).await;
+        let answer = self.stock.clone().fetch_stock(runtime::outbound(&context, reserve, question)).await;
         let records =
             answer.map_err(|status| runtime::upstream_error(Phase::Upstream, &status))?.into_inner().records;
         progress.enter(Phase::Handler);

@@ -30,7 +30,11 @@ pub(crate) fn assemble(plan: &Plan, facts: Facts, remains: Remains) -> Report {
         })
         .collect();
     let unsent_ratio = ratio(total.all.unsent.total, total.all.scheduled);
-    let reasons = health::faults(&tally.clock_error, unsent_ratio);
+    let mut reasons = health::faults(&tally.clock_error, unsent_ratio);
+    let missed = remains.recorded.map_or(0, |end| end.missed);
+    if missed > 0 {
+        reasons.push(format!("{missed} operations are missing from the record"));
+    }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let wall_s = remains.wall.as_secs_f64();
     let generator = Generator {
@@ -52,7 +56,7 @@ pub(crate) fn assemble(plan: &Plan, facts: Facts, remains: Remains) -> Report {
     };
     Report {
         schema: SCHEMA,
-        target: plan.target.clone(),
+        target: plan.targets().collect::<Vec<_>>().join(", "),
         workload: facts.workload,
         seed: plan.seed,
         origin: plan.origin.as_str(),

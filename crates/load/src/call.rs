@@ -1,6 +1,6 @@
 //! Call: one `HomeService/GetHome` exchange, strict about everything that a lenient client would hide.
 
-use base::{Nanos, Origin, headers, timeout};
+use base::{Nanos, Origin, Reason, headers, timeout};
 use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Full};
@@ -10,7 +10,7 @@ use wire::home::v2::{GetHomeRequest, GetHomeResponse};
 
 use crate::{
     connection::Sender,
-    outcome::{Code, Failure},
+    outcome::{Code, Failed, Failure},
 };
 
 /// Most bytes that one answer may have.
@@ -19,6 +19,8 @@ const ANSWER_BYTES_MAX: usize = 1 << 20;
 const PREFIX_BYTES: usize = 5;
 const METHOD_PATH: &str = "/mercury.home.v2.HomeService/GetHome";
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
+/// Says with a status what the reason for it is.
+const REASON: HeaderName = HeaderName::from_static("x-mercury-reason");
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 
 /// What all calls of a run share.
@@ -83,25 +85,19 @@ pub(crate) struct Answered {
 }
 
 /// Sends `request` and reads the whole answer. Dropping the future resets the stream.
-pub(crate) async fn exchange(
-    sender: &mut Sender,
-    request: Request<Full<Bytes>>,
-) -> Result<Answered, Failure> {
-    let response = match sender.send_request(request).await {
-        Ok(response) => response,
-        Err(_) => return Err(lost(sender)),
-    };
+pub(crate) async fn exchange(sender: &mut Sender, request: Request<Full<Bytes>>) -> Result<Answered, Failed> {
+    let response = sender.send_request(request).await.map_err(|_| lost(sender))?;
     let (mut head, body) = response.into_parts();
     if head.status != StatusCode::OK && !head.headers.contains_key(GRPC_STATUS) {
-        return Err(Failure::Http(head.status.as_u16()));
+        return Err(Failure::Http(head.status.as_u16()).into());
     }
     if !speaks_grpc(&head.headers) {
-        return Err(Failure::ContentType);
+        return Err(Failure::ContentType.into());
     }
     if head.headers.contains_key(GRPC_STATUS) {
         // Headers that are trailers at once: there is no message, so OK would be a lie.
         status(&head.headers)?;
-        return Err(Failure::MessageCount);
+        return Err(Failure::MessageCount.into());
     }
     let message = collect(body, sender).await?;
     let bytes = message.len();
@@ -110,14 +106,14 @@ pub(crate) async fn exchange(
 }
 
 /// Reads data and trailers; the data only counts when the status is OK.
-async fn collect(mut body: Incoming, sender: &Sender) -> Result<Bytes, Failure> {
+async fn collect(mut body: Incoming, sender: &Sender) -> Result<Bytes, Failed> {
     let mut data = Bytes::new();
     let mut joined = BytesMut::new();
     while let Some(read) = body.frame().await {
         let frame = read.map_err(|_| lost(sender))?;
         match frame.into_data() {
             Ok(chunk) if data.len() + joined.len() + chunk.len() > ANSWER_BYTES_MAX => {
-                return Err(Failure::TooLarge);
+                return Err(Failure::TooLarge.into());
             }
             // Nearly every answer is a single frame and is not copied.
             Ok(chunk) if data.is_empty() && joined.is_empty() => data = chunk,
@@ -132,7 +128,7 @@ async fn collect(mut body: Incoming, sender: &Sender) -> Result<Bytes, Failure> 
             }
         }
     }
-    Err(Failure::StatusMissing)
+    Err(Failure::StatusMissing.into())
 }
 
 /// A failure below the answer: of the whole connection, or of this stream alone.
@@ -148,13 +144,17 @@ fn speaks_grpc(headers: &HeaderMap) -> bool {
 }
 
 /// `Ok` when the one `grpc-status` is OK.
-fn status(headers: &HeaderMap) -> Result<(), Failure> {
+fn status(headers: &HeaderMap) -> Result<(), Failed> {
     let mut values = headers.get_all(GRPC_STATUS).iter();
     let value = values.next().ok_or(Failure::StatusMissing)?;
     match (Code::parse(value.as_bytes()), values.next()) {
         (Some(Code::OK), None) => Ok(()),
-        (Some(code), None) => Err(Failure::Status(code)),
-        _ => Err(Failure::StatusMalformed),
+        (Some(code), None) => {
+            let reason = headers.get(REASON).and_then(|value| value.to_str().ok()).and_then(Reason::parse);
+            let ambiguous = matches!(reason, Some(Reason::EffectAmbiguous | Reason::EffectAmbiguousDeadline));
+            Err(Failed { failure: Failure::Status(code), ambiguous })
+        }
+        _ => Err(Failure::StatusMalformed.into()),
     }
 }
 
@@ -211,6 +211,7 @@ mod tests {
     #[test]
     fn the_status_must_be_there_once() {
         let mut trailers = HeaderMap::new();
+        let status = |trailers: &HeaderMap| status(trailers).map_err(|failed| failed.failure);
         assert_eq!(status(&trailers), Err(Failure::StatusMissing));
         trailers.insert(GRPC_STATUS, HeaderValue::from_static("0"));
         assert_eq!(status(&trailers), Ok(()));
@@ -220,6 +221,25 @@ mod tests {
         assert_eq!(status(&trailers), Err(Failure::StatusMalformed));
         trailers.insert(GRPC_STATUS, HeaderValue::from_static("14"));
         assert!(matches!(status(&trailers), Err(Failure::Status(code)) if code.as_str() == "unavailable"));
+    }
+
+    #[test]
+    fn an_effect_that_nobody_knows_is_told_from_a_failure_that_had_none() {
+        for (reason, ambiguous) in [
+            (Some("effect_ambiguous"), true),
+            (Some("effect_ambiguous_deadline"), true),
+            (Some("deadline_exceeded"), false),
+            (Some("something else"), false),
+            (None, false),
+        ] {
+            let mut trailers = HeaderMap::new();
+            trailers.insert(GRPC_STATUS, HeaderValue::from_static("4"));
+            if let Some(reason) = reason {
+                trailers.insert(REASON, HeaderValue::from_static(reason));
+            }
+            let failed = status(&trailers).expect_err("a failure");
+            assert_eq!(failed.ambiguous, ambiguous, "{reason:?}");
+        }
     }
 
     #[test]

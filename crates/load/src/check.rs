@@ -222,6 +222,10 @@ fn experiments(answer: &GetHomeResponse) -> Result<(), Finding> {
     if let Some(at) = arms.iter().position(|arm| incomplete(arm) || arm.event_id.is_empty()) {
         return Err(finding(Violation::Experiments, format!("experiment {} is incomplete", at + 1)));
     }
+    let recorded = |effect: &str| matches!(effect, "committed" | "replayed");
+    if let Some(at) = arms.iter().position(|arm| !recorded(&arm.effect)) {
+        return Err(finding(Violation::Experiments, format!("experiment {} is shown unrecorded", at + 1)));
+    }
     let distinct: HashSet<&str> = arms.iter().map(|arm| arm.experiment_id.as_str()).collect();
     if distinct.len() != arms.len() {
         let detail = format!("{} arms of {} experiments", arms.len(), distinct.len());

@@ -12,6 +12,7 @@ pub(crate) fn sound() -> GetHomeResponse {
         experiment_version: 1,
         variant: variant.to_owned(),
         event_id: format!("event-of-{id}"),
+        effect: "committed".to_owned(),
     };
     let item = |id: &str, units: u32, status: &str| ItemAvailability {
         item_id: id.to_owned(),

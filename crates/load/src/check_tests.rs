@@ -78,6 +78,7 @@ fn every_break_is_found_by_its_name() {
         (Violation::Experiments, |a| a.experiments.clear()),
         (Violation::Experiments, |a| a.experiments[1].experiment_id = "layout".to_owned()),
         (Violation::Experiments, |a| a.experiments[0].event_id.clear()),
+        (Violation::Experiments, |a| a.experiments[1].effect = "conflict".to_owned()),
         (Violation::Marker, |a| a.optional = None),
         (Violation::Marker, |a| optional(a).recommendations = Marker::Unspecified.into()),
         (Violation::Marker, |a| optional(a).reputation = 99),

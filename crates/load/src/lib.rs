@@ -18,6 +18,7 @@ mod observe;
 mod outcome;
 mod plan;
 mod progress;
+pub mod record;
 pub mod report;
 mod retry;
 mod run;
@@ -35,7 +36,8 @@ pub use latency::{Latencies, LatencyMs, SCHEME as HISTOGRAM_SCHEME};
 pub use observe::{Observe, Observed};
 pub use outcome::Outcome;
 pub use plan::{
-    DILATE_MAX, DURATION_MAX, IN_FLIGHT_MAX, LoadError, Plan, RATE_PERCENT_MAX, Rate, STAGES_MAX, StagePlan,
+    DILATE_MAX, DURATION_MAX, IN_FLIGHT_MAX, LoadError, Plan, RATE_PERCENT_MAX, Rate, STAGES_MAX, Settle,
+    StagePlan, TARGETS_MAX,
 };
 pub use progress::Progress;
 pub use report::Report;

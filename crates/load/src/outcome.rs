@@ -148,6 +148,20 @@ impl fmt::Display for Failure {
     }
 }
 
+/// A failed attempt, and what its answer says about the effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Failed {
+    pub(crate) failure: Failure,
+    /// Whether the answer says that nobody knows whether the effect took place.
+    pub(crate) ambiguous: bool,
+}
+
+impl From<Failure> for Failed {
+    fn from(failure: Failure) -> Self {
+        Self { failure, ambiguous: false }
+    }
+}
+
 /// A gRPC status code, 0 to 16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Code(u8);

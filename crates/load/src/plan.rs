@@ -1,6 +1,6 @@
 //! Plan: what a run is asked to do.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, path::PathBuf, sync::Arc};
 
 use base::{Nanos, Origin};
 use model::{
@@ -24,6 +24,10 @@ const IN_FLIGHT_LIMIT: usize = 1 << 20;
 pub const RATE_PERCENT_MAX: u32 = 1_000;
 /// Longest prefix, so that prefix and number fit the 64 bytes of a request id.
 const PREFIX_BYTES_MAX: usize = 40;
+/// Most targets of a plan.
+pub const TARGETS_MAX: usize = 16;
+/// Most attempts at one operation.
+const ATTEMPTS_LIMIT: u32 = 64;
 
 /// A part of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,11 +68,33 @@ pub enum Rate {
     Scale(Scale),
 }
 
+/// Callers that settle every operation: they try again until they know what became of it, with the same id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settle {
+    /// Most attempts at one operation, the first included.
+    pub attempts_max: u32,
+    /// Mean wait before the second attempt, in model time; it doubles from attempt to attempt and is drawn between half
+    /// and one and a half of its mean.
+    pub backoff: Nanos,
+    /// Longest mean wait.
+    pub backoff_max: Nanos,
+    /// What each operation adds to the retries that all callers share, in percent of one.
+    pub budget_percent: u32,
+    /// Most retries that they may have saved up.
+    pub budget_max: u32,
+}
+
 /// A run. Times are model time: with `dilate` they take that many times as long.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Host and port of the home API.
     pub target: String,
+    /// Further ones. Operations begin at each in turn, and every further attempt goes to the next.
+    pub others: Vec<String>,
+    /// How callers retry; `None` is as the workload declares.
+    pub settle: Option<Settle>,
+    /// Where the record of every operation is written ([`crate::record`]); `None` keeps none.
+    pub record: Option<PathBuf>,
     /// What arrives.
     pub workload: Workload,
     /// Seed of the arrivals.
@@ -104,6 +130,9 @@ impl Plan {
     pub fn new(target: impl Into<String>, workload: Workload, rate: Rate, duration: Nanos) -> Self {
         Self {
             target: target.into(),
+            others: Vec::new(),
+            settle: None,
+            record: None,
             workload,
             seed: 1,
             rate,
@@ -152,11 +181,21 @@ impl Plan {
             self.id_prefix.len() <= PREFIX_BYTES_MAX && base::RequestId::parse(&self.id_prefix).is_ok(),
             "id_prefix: expected 1 to 40 characters that a request id may have",
         );
+        check(self.others.len() < TARGETS_MAX, "targets: expected 1 to 16");
+        check(
+            self.settle.is_none_or(|settle| (1..=ATTEMPTS_LIMIT).contains(&settle.attempts_max)),
+            "settle: expected 1 to 64 attempts",
+        );
         if let Rate::PerSecond(rate) = self.rate {
             // NaN is in no range.
             check((0.001..=1e6).contains(&rate), "rate: expected 0.001 to 1000000 requests a second");
         }
         if faults.is_empty() { Ok(()) } else { Err(LoadError::Plan(faults.join("\n"))) }
+    }
+
+    /// All targets, in order.
+    pub fn targets(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(&self.target).chain(&self.others).map(String::as_str)
     }
 
     /// The mean rate at 100 percent, in requests per second of model time.
@@ -203,6 +242,13 @@ pub enum LoadError {
         /// What went wrong.
         reason: String,
     },
+    /// The record could not be written.
+    Record {
+        /// Where.
+        path: PathBuf,
+        /// What went wrong.
+        error: std::io::Error,
+    },
     /// A thread or its runtime could not be started.
     Thread(std::io::Error),
     /// A thread of the generator ended in a panic; its name.
@@ -214,6 +260,7 @@ impl fmt::Display for LoadError {
         match self {
             Self::Plan(faults) => f.write_str(faults),
             Self::Connect { target, reason } => write!(f, "cannot connect to {target}: {reason}"),
+            Self::Record { path, error } => write!(f, "cannot write the record {}: {error}", path.display()),
             Self::Thread(error) => write!(f, "cannot start a thread of the generator: {error}"),
             Self::Panicked(thread) => write!(f, "the generator's thread {thread} panicked"),
         }
@@ -223,7 +270,7 @@ impl fmt::Display for LoadError {
 impl std::error::Error for LoadError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Thread(error) => Some(error),
+            Self::Thread(error) | Self::Record { error, .. } => Some(error),
             Self::Plan(_) | Self::Connect { .. } | Self::Panicked(_) => None,
         }
     }

@@ -18,8 +18,10 @@ use crate::{
     clock::{Priority, raise_priority},
     connection::Connections,
     progress::Gauges,
+    record::{self, Recorder},
+    retry::Budget,
     schedule::{BEHIND_MAX, Course, Due, Followed, follow},
-    send::{Sending, drive},
+    send::{Lane, Sending, drive},
     source::Source,
     tally::Tally,
 };
@@ -59,6 +61,7 @@ pub(crate) struct Remains {
     pub(crate) wall: Nanos,
     pub(crate) cpu: Nanos,
     pub(crate) stopped_early: bool,
+    pub(crate) recorded: Option<record::End>,
 }
 
 /// What the sending thread leaves behind.
@@ -80,12 +83,14 @@ pub(crate) fn execute(
     let (feed, due) = mpsc::channel(BEHIND_MAX);
     let (ready, started) = sync::sync_channel(1);
     let (done, outcome) = sync::sync_channel(1);
+    let writer = writer(&plan)?;
+    let recorder = writer.as_ref().map(record::Writer::recorder);
 
     let sending = {
         let (plan, gauges) = (plan.clone(), Arc::clone(&gauges));
         thread::Builder::new().name("load-send".to_owned()).spawn(move || {
             // The receivers outlive this thread, unless the caller's thread panicked; then nobody asks.
-            let _ = done.send(send(&plan, retries, gauges, due, &ready));
+            let _ = done.send(send(&plan, retries, recorder, gauges, due, &ready));
         })
     };
     let sending = sending.map_err(LoadError::Thread)?;
@@ -115,8 +120,21 @@ pub(crate) fn execute(
         wall: MonotonicClock.now() - wall_began,
         cpu: process_cpu() - cpu_began,
         stopped_early: stop.is_set(),
+        recorded: writer.map(record::Writer::finish).transpose()?,
     };
     Ok(assemble(&plan, facts, remains))
+}
+
+/// Begins the record, where one is kept.
+fn writer(plan: &Plan) -> Result<Option<record::Writer>, LoadError> {
+    let Some(path) = &plan.record else { return Ok(None) };
+    let run = record::Run {
+        schema: record::SCHEMA.to_owned(),
+        targets: plan.targets().map(str::to_owned).collect(),
+        id_prefix: plan.id_prefix.clone(),
+        seed: plan.seed,
+    };
+    record::Writer::create(path, run, plan.origin).map(Some)
 }
 
 /// Joins the sending thread and gives its result.
@@ -132,6 +150,7 @@ fn finish(
 fn send(
     plan: &Plan,
     retries: crate::retry::Retries,
+    recorder: Option<Recorder>,
     gauges: Arc<Gauges>,
     due: mpsc::Receiver<Due>,
     ready: &sync::SyncSender<Course>,
@@ -139,21 +158,28 @@ fn send(
     let priority = raise_priority();
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(LoadError::Thread)?;
-    let refused = |error: crate::connection::DialError| LoadError::Connect {
-        target: plan.target.clone(),
-        reason: error.to_string(),
-    };
     runtime.block_on(async {
-        let (connections, drivers) =
-            Connections::open(&plan.target, plan.connections).await.map_err(refused)?;
-        let template = Template::new(&plan.target, plan.origin)
-            .ok_or_else(|| LoadError::Plan(format!("target: {:?} is not a host and port", plan.target)))?;
+        let (mut lanes, mut keepers) = (Vec::new(), Vec::new());
+        for target in plan.targets() {
+            let refused = |error: crate::connection::DialError| LoadError::Connect {
+                target: target.to_owned(),
+                reason: error.to_string(),
+            };
+            let (connections, drivers) =
+                Connections::open(target, plan.connections).await.map_err(refused)?;
+            let template = Template::new(target, plan.origin)
+                .ok_or_else(|| LoadError::Plan(format!("target: {target:?} is not a host and port")))?;
+            let kept = drivers.into_iter().enumerate();
+            keepers.extend(kept.map(|(place, driver)| Rc::clone(&connections).keep_up(place, driver)));
+            lanes.push(Lane { template, connections });
+        }
         let course = plan.course(MonotonicClock.now() + LEAD);
         let sending = Rc::new(Sending {
             course: course.clone(),
-            template,
-            connections: Rc::clone(&connections),
+            lanes,
             retries,
+            budget: plan.settle.as_ref().map(Budget::new),
+            recorder,
             timeout: plan.timeout,
             id_prefix: plan.id_prefix.clone(),
             in_flight_max: plan.in_flight_max,
@@ -167,10 +193,6 @@ fn send(
             gauges,
             observer: plan.observer.clone(),
         });
-        let keepers = drivers
-            .into_iter()
-            .enumerate()
-            .map(|(lane, driver)| Rc::clone(&connections).keep_up(lane, driver));
         // The caller's thread waits for it; if it is gone, the feed is too, and driving ends at once.
         let _ = ready.send(course);
         drive(Rc::clone(&sending), due, keepers).await;
@@ -178,7 +200,7 @@ fn send(
         Ok(Sent {
             tally: sending.tally.into_inner(),
             identities_untracked: Stability::untracked(&sending.stability.borrow()),
-            connections_lost: connections.lost(),
+            connections_lost: sending.lanes.iter().map(|lane| lane.connections.lost()).sum(),
             priority,
         })
     })
@@ -217,4 +239,4 @@ fn watch(
 
 #[cfg(test)]
 #[path = "run_tests.rs"]
-mod tests;
+pub(crate) mod tests;

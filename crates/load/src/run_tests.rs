@@ -27,7 +27,7 @@ use crate::{
 
 /// What the server does with a request.
 #[derive(Clone, Copy, Debug)]
-enum Behaviour {
+pub(crate) enum Behaviour {
     /// A sound answer at once.
     Sound,
     /// A sound answer without its optional sections.
@@ -49,7 +49,7 @@ enum Behaviour {
 }
 
 /// A server on loopback, with its own thread and runtime, that ends with the test.
-struct Server {
+pub(crate) struct Server {
     address: SocketAddr,
     requests: Arc<AtomicU64>,
     stop: Option<tokio::sync::oneshot::Sender<()>>,
@@ -57,7 +57,7 @@ struct Server {
 }
 
 impl Server {
-    fn start(behaviour: Behaviour) -> Self {
+    pub(crate) fn start(behaviour: Behaviour) -> Self {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         listener.set_nonblocking(true).expect("set");
         let address = listener.local_addr().expect("bound");
@@ -93,6 +93,12 @@ impl Server {
             runtime.expect("a runtime").block_on(serve);
         });
         Self { address, requests, stop: Some(stop), thread: Some(thread) }
+    }
+}
+
+impl Server {
+    pub(crate) fn address(&self) -> String {
+        self.address.to_string()
     }
 }
 
@@ -171,7 +177,7 @@ fn status_only(code: &'static str) -> Response<Body> {
 }
 
 /// `count` arrivals, one a millisecond, of callers that wait `patience`.
-fn arrivals(count: u64, patience: Option<Nanos>) -> Source {
+pub(crate) fn arrivals(count: u64, patience: Option<Nanos>) -> Source {
     let operation = move |number: u64| Operation {
         at: Nanos::from_millis(number),
         number,
@@ -185,13 +191,13 @@ fn arrivals(count: u64, patience: Option<Nanos>) -> Source {
     };
     Source {
         arrivals: Box::new((0..count).map(operation)),
-        retries: Retries { seed: 1, share: Share::NONE, attempts_max: 1, backoff: Nanos::ZERO },
+        retries: Retries::declared(1, Share::NONE, 1, Nanos::ZERO),
         facts: Facts { workload: "test".to_owned(), rate_per_s: 1_000.0, scale: None },
     }
 }
 
 /// A plan of 20 ms warm-up and the rest of `millis` measured.
-fn plan(server: &Server, millis: u64) -> Plan {
+pub(crate) fn plan(server: &Server, millis: u64) -> Plan {
     let duration = Nanos::from_millis(millis - 20);
     let rate = Rate::PerSecond(1_000.0);
     let mut plan =
@@ -334,7 +340,7 @@ fn a_timeout_is_sent_and_kept_by_the_client_itself() {
 fn a_retry_is_an_attempt_of_the_same_operation() {
     let server = Server::start(Behaviour::SecondTime);
     let mut source = arrivals(60, None);
-    source.retries = Retries { seed: 1, share: Share::ALL, attempts_max: 2, backoff: Nanos::from_millis(2) };
+    source.retries = Retries::declared(1, Share::ALL, 2, Nanos::from_millis(2));
     let report = drive(plan(&server, 60), source);
     let total = balanced(&report);
     assert_eq!((total.completed.ok, total.attempts), (40, 80));

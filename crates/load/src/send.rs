@@ -15,9 +15,10 @@ use crate::{
     call::{Answered, Asked, Template, exchange},
     check::{Finding, Markers, Stability, check},
     connection::Connections,
-    outcome::{Failure, Outcome},
+    outcome::{Failed, Failure, Outcome},
     progress::Gauges,
-    retry::Retries,
+    record::{Ending, Note, Recorder},
+    retry::{Budget, Retries},
     schedule::{Course, Due},
     tally::{Ended, Tally},
 };
@@ -25,12 +26,22 @@ use crate::{
 /// A caller without any timeout gives up after this much model time, and the operation counts as past its deadline.
 const PATIENCE_MAX: Nanos = Nanos::from_secs(120);
 
+/// One target and the way there.
+pub(crate) struct Lane {
+    pub(crate) template: Template,
+    pub(crate) connections: Rc<Connections>,
+}
+
 /// What the operations of a run share.
 pub(crate) struct Sending {
     pub(crate) course: Course,
-    pub(crate) template: Template,
-    pub(crate) connections: Rc<Connections>,
+    /// At least one.
+    pub(crate) lanes: Vec<Lane>,
     pub(crate) retries: Retries,
+    /// `None` where retries are not counted.
+    pub(crate) budget: Option<Budget>,
+    /// `None` where nothing is recorded.
+    pub(crate) recorder: Option<Recorder>,
     /// Timeout of every operation in model time, sent as `grpc-timeout`.
     pub(crate) timeout: Option<Nanos>,
     pub(crate) id_prefix: String,
@@ -82,6 +93,16 @@ struct Answer {
     departed: bool,
 }
 
+impl Answer {
+    const fn ending(&self) -> Ending {
+        match &self.result {
+            _ if self.departed => Ending::Departed,
+            Ok(_) => Ending::Answered,
+            Err(_) => Ending::Failed,
+        }
+    }
+}
+
 impl Sending {
     fn refuse(&self, due: &Due) {
         self.tally.borrow_mut().unsent(due.place);
@@ -93,11 +114,19 @@ impl Sending {
         tally.begin(due.place);
         tally.in_flight_peak = tally.in_flight_peak.max(in_flight);
         self.gauges.begin();
+        if let Some(budget) = &self.budget {
+            budget.begin();
+        }
     }
 
     async fn operate(self: Rc<Self>, due: Due) {
         let request_id = format!("{}-{}", self.id_prefix, due.operation.number);
-        let answer = self.attempts(&due, &request_id).await;
+        let recorder = self.recorder.as_ref();
+        let mut note = recorder.map(|recorder| recorder.begin(&due.operation.identity, &request_id));
+        let answer = self.attempts(&due, &request_id, &mut note).await;
+        if let Some(mut note) = note.take() {
+            note.ended(answer.ending());
+        }
         let latency = self.course.model(MonotonicClock.now() - due.intended);
         let ended = self.judge(&due, request_id, answer, latency);
         self.gauges.end(ended.outcome);
@@ -106,8 +135,13 @@ impl Sending {
         self.gauges.recent_p99(tally.timeline.recent_p99_ms());
     }
 
+    /// Whether there is another attempt, and it is paid for.
+    fn again(&self, failed: Failed, attempt: u32, request_id: &str) -> bool {
+        self.retries.again(failed, attempt, request_id) && self.budget.as_ref().is_none_or(Budget::take)
+    }
+
     /// Attempts until one is final, the caller leaves, or time is up.
-    async fn attempts(&self, due: &Due, request_id: &str) -> Answer {
+    async fn attempts(&self, due: &Due, request_id: &str, note: &mut Option<Note>) -> Answer {
         let ends = due.intended + self.course.wall(self.timeout.unwrap_or(PATIENCE_MAX));
         let leaves = due.operation.patience.map(|patience| due.intended + self.course.wall(patience));
         let until = leaves.map_or(ends, |leaves| leaves.min(ends));
@@ -115,13 +149,13 @@ impl Sending {
         let many = async {
             loop {
                 attempts += 1;
-                let result = self.attempt(due, request_id, attempts, ends).await;
+                let result = self.attempt(due, request_id, attempts, ends, note).await;
                 match result {
-                    Err(failure) if self.retries.again(failure, attempts, request_id) => {
+                    Err(failed) if self.again(failed, attempts, request_id) => {
                         time::sleep(self.course.wall(self.retries.backoff(attempts, request_id)).into())
                             .await;
                     }
-                    _ => break result,
+                    _ => break result.map_err(|failed| failed.failure),
                 }
             }
         };
@@ -138,11 +172,33 @@ impl Sending {
         request_id: &str,
         attempt: u32,
         ends: Nanos,
-    ) -> Result<Answered, Failure> {
-        let mut sender = self.connections.sender().ok_or(Failure::NotConnected)?;
+        note: &mut Option<Note>,
+    ) -> Result<Answered, Failed> {
+        let place = (due.operation.number as usize).wrapping_add(attempt as usize - 1) % self.lanes.len();
+        if let Some(note) = note {
+            note.sent(u8::try_from(place).unwrap_or(u8::MAX));
+        }
+        let result = self.exchange(&self.lanes[place], due, request_id, attempt, ends).await;
+        match (&result, note) {
+            (Ok(answered), Some(note)) => note.answered(&answered.home),
+            (Err(failed), Some(note)) => note.failed(*failed),
+            (_, None) => {}
+        }
+        result
+    }
+
+    async fn exchange(
+        &self,
+        lane: &Lane,
+        due: &Due,
+        request_id: &str,
+        attempt: u32,
+        ends: Nanos,
+    ) -> Result<Answered, Failed> {
+        let mut sender = lane.connections.sender().ok_or(Failure::NotConnected)?;
         let now = MonotonicClock.now();
         let asked = Asked { attempt, timeout: self.timeout.map(|_| ends - now), ..asked(due, request_id) };
-        let request = self.template.request(&asked).ok_or(Failure::ClientDeadline)?;
+        let request = lane.template.request(&asked).ok_or(Failure::ClientDeadline)?;
         let exchange = exchange(&mut sender, request);
         if attempt == 1 {
             let error = MonotonicClock.now() - due.intended;

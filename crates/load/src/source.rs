@@ -31,12 +31,10 @@ impl Source {
         let retries = &workload.retries;
         Self {
             arrivals: Box::new(plan.arrivals().map(move |arrival| names.name(&arrival))),
-            retries: Retries {
-                seed: plan.seed,
-                share: retries.share,
-                attempts_max: retries.attempts_max,
-                backoff: retries.delay,
-            },
+            retries: plan.settle.as_ref().map_or_else(
+                || Retries::declared(plan.seed, retries.share, retries.attempts_max, retries.delay),
+                |settle| Retries::settling(plan.seed, settle),
+            ),
             facts: Facts {
                 workload: workload.name.clone(),
                 rate_per_s: plan.offered().requests_per_s,

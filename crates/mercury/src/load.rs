@@ -89,6 +89,9 @@ pub(crate) struct Args {
     /// Beginning of every request id; two runs with the same one replay each other's exposures.
     #[arg(long, value_name = "TEXT")]
     id_prefix: Option<String>,
+    /// Write down every operation with its attempts and the arms that it was shown, for `mercury exposures verify`.
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
     /// Write the report to this file as well; with --profile, the directory of the evidence [default there: out].
     #[arg(long, value_name = "PATH")]
     out: Option<PathBuf>,
@@ -156,6 +159,7 @@ fn plan(args: &Args) -> Result<Plan, Exit> {
         dilate: args.dilate,
         stages,
         in_flight_max: args.in_flight_max,
+        record: args.record.clone(),
         connections: args.connections,
         timeout: args.timeout.map(|span| span.0),
         origin: match args.origin {

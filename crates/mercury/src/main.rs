@@ -6,6 +6,7 @@ mod duration;
 mod emulate;
 mod endpoints;
 mod exit;
+mod exposures;
 mod keys;
 mod load;
 mod policy;
@@ -57,6 +58,9 @@ enum Command {
     /// Look at the migration to the signed entitlement summary, or move it on evidence.
     #[command(subcommand)]
     Rollout(rollout::Command),
+    /// Look whether the exposure ledger says what happened.
+    #[command(subcommand)]
+    Exposures(exposures::Command),
 }
 
 fn main() -> std::process::ExitCode {
@@ -72,6 +76,7 @@ fn main() -> std::process::ExitCode {
         Command::Keys(command) => keys::run(command),
         Command::Policy(command) => policy::run(command),
         Command::Rollout(command) => rollout::run(command),
+        Command::Exposures(command) => exposures::run(command),
     };
     exit.report()
 }

@@ -1,4 +1,5 @@
-//! Policy: `mercury policy check`, what a policy's figures add up to and which of its rules cannot close.
+//! Policy: `mercury policy`: what a policy's figures add up to and which of its rules cannot close, and having a running suite
+//! take it over.
 
 use std::{fmt::Write as _, path::PathBuf};
 
@@ -7,7 +8,7 @@ use control::mode::{Mode, Scope, Share};
 use model::policy::{Audit, Boundary, Mechanism, Policy};
 use serde_json::{Value, json};
 
-use crate::{check, exit::Exit, load::Output};
+use crate::{check, endpoints, exit::Exit, load::Output, world};
 
 /// Subcommands of `mercury policy`.
 #[derive(Debug, clap::Subcommand)]
@@ -16,6 +17,25 @@ pub(crate) enum Command {
     ///
     /// Ends 0 when every rule closes, 2 when a file is not valid, 99 when a rule of a valid file cannot close.
     Check(CheckArgs),
+    /// Have running processes look at their policy files now, and print what each goes by.
+    ///
+    /// They look by themselves as well, within a second of a change. Ends 0 when every process goes by its file, 2 when one
+    /// refuses it and stays with the last good one, 1 when one cannot be asked.
+    Reload(ReloadArgs),
+}
+
+/// Arguments of `mercury policy reload`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ReloadArgs {
+    /// Where `mercury up` keeps its endpoints.
+    #[arg(long, value_name = "DIR", default_value = ".mercury")]
+    state_dir: PathBuf,
+    /// The admin port of a process; once for each [default: all services in endpoints.json].
+    #[arg(long, value_name = "HOST:PORT")]
+    process: Vec<String>,
+    /// How the result is printed.
+    #[arg(long, value_enum, default_value_t = Output::Human)]
+    output: Output,
 }
 
 /// Arguments of `mercury policy check`.
@@ -30,7 +50,79 @@ pub(crate) struct CheckArgs {
 }
 
 pub(crate) fn run(command: Command) -> Exit {
-    let Command::Check(args) = command;
+    match command {
+        Command::Check(args) => run_check(&args),
+        Command::Reload(args) => run_reload(&args).unwrap_or_else(|exit| exit),
+    }
+}
+
+fn run_reload(args: &ReloadArgs) -> Result<Exit, Exit> {
+    let processes: Vec<(String, String)> = if args.process.is_empty() {
+        // The emulator goes by a scenario and not by a policy.
+        endpoints::admins(&args.state_dir).into_iter().filter(|(name, _)| name != "emulator").collect()
+    } else {
+        args.process.iter().map(|at| (at.clone(), at.clone())).collect()
+    };
+    if processes.is_empty() {
+        let text =
+            format!("no suite in {}: name processes with --process HOST:PORT", args.state_dir.display());
+        return Err(Exit::Usage(text));
+    }
+    let (mut refused, mut unheard) = (Vec::new(), Vec::new());
+    let runtime = world::runtime()?;
+    let told: Vec<Value> = processes
+        .iter()
+        .map(|(name, at)| {
+            let answer = runtime.block_on(rehearsal::admin::post(at, "/policy/reload"));
+            let told = answer.map_err(|error| error.to_string()).and_then(|(status, body)| {
+                let value: Value = serde_json::from_slice(&body)
+                    .map_err(|_| format!("POST http://{at}/policy/reload: answered {status} and no JSON"))?;
+                Ok((status.is_success(), value))
+            });
+            match told {
+                Ok((taken, mut value)) => {
+                    value["process"] = name.as_str().into();
+                    if !taken {
+                        refused.push(name.as_str());
+                    }
+                    value
+                }
+                Err(error) => {
+                    unheard.push(error.clone());
+                    json!({"process": name, "error": error})
+                }
+            }
+        })
+        .collect();
+    match args.output {
+        Output::Json => println!("{:#}", Value::from(told)),
+        Output::Human => told.iter().for_each(|value| println!("{}", reloaded(value))),
+    }
+    if !unheard.is_empty() {
+        return Ok(Exit::Error(unheard.join("\n")));
+    }
+    if !refused.is_empty() {
+        return Ok(Exit::Usage(format!("the policy was refused by {}", refused.join(", "))));
+    }
+    Ok(Exit::Pass)
+}
+
+fn reloaded(value: &Value) -> String {
+    let text = |key: &str| value[key].as_str().unwrap_or_default().to_owned();
+    let process = text("process");
+    match value["generation"].as_u64() {
+        Some(generation) => {
+            let how = if value["changed"] == true { "taken over" } else { "as before" };
+            format!("{process:<16} generation {generation}, {how}")
+        }
+        None if value["cause"].is_string() => {
+            format!("{process:<16} refused: {}: {}", text("cause"), text("detail"))
+        }
+        None => format!("{process:<16} not heard: {}", text("error")),
+    }
+}
+
+fn run_check(args: &CheckArgs) -> Exit {
     let read = args.files.iter().map(|path| (path, check::read(path, Policy::parse)));
     let (mut valid, mut faults) = (Vec::new(), Vec::new());
     for (path, policy) in read {

@@ -1,5 +1,6 @@
 //! Rehearse: `mercury rehearse`, runs that end in a verdict and leave their evidence behind.
 
+mod effects;
 mod migration;
 mod overload;
 mod rollout;
@@ -37,6 +38,11 @@ pub(crate) enum Command {
     ///
     /// The desk is that of mercury rollout. Every decision of the ladder goes to decisions.ndjson beside the evidence.
     Migration(migration::Args),
+    /// The effects: experiment is killed fifty times under load, at moments that the seed draws, while callers retry.
+    ///
+    /// Afterwards the ledger is reconciled with what callers were told: no exposure may be lost, duplicated, or acknowledged
+    /// without a row. `mercury exposures verify` says the same of the evidence that is left.
+    Effects(effects::Args),
     /// The overload: looks for the rate that the policy carries, then offers three times as much for ten seconds.
     ///
     /// It must go on answering nine tenths of what it can, in time and in flat memory, and be back to normal within a
@@ -117,6 +123,7 @@ pub(crate) fn run(command: Command) -> Exit {
         Command::Slo(args) => slo(args),
         Command::Rollout(args) => rollout::run(args),
         Command::Migration(args) => migration::run(args),
+        Command::Effects(args) => effects::run(args),
         Command::Overload(args) => overload::run(args),
     }
 }

@@ -12,8 +12,14 @@ use std::{
 
 use ::emulator::Emulator;
 use base::Nanos;
-use model::{policy::ServiceName, scale::Scale};
-use runtime::{HeaderAuthenticator, Host, host, link_metrics::Links, process::Process};
+use experiment::ledger::{Location, location::LocationError};
+use model::{
+    policy::{Policy, ServiceName},
+    scale::Scale,
+};
+use runtime::{
+    HeaderAuthenticator, Host, Policies, host, link_metrics::Links, policy::Source, process::Process,
+};
 use serde_json::json;
 use serve::{Limits, Routes, listener, shell::DrainReport, telemetry};
 use tokio::net::TcpListener;
@@ -91,7 +97,8 @@ pub(crate) struct Args {
     /// Address of the emulator's control port.
     #[arg(long, value_name = "IP:PORT", env = "MERCURY_CONTROL", default_value = "0.0.0.0:50052")]
     control: SocketAddr,
-    /// The policy [default: the one that this binary ships with].
+    /// The policy [default: the one that this binary ships with]. Taken over anew whenever the file changes, on SIGHUP, and on
+    /// POST /policy/reload of the admin port.
     #[arg(long, value_name = "FILE", env = "MERCURY_POLICY")]
     policy: Option<PathBuf>,
     /// Address of the emulated dependencies.
@@ -100,9 +107,18 @@ pub(crate) struct Args {
     /// Address of another service; once for each of home-api's seven.
     #[arg(long = "peer", value_name = "NAME=HOST:PORT", env = "MERCURY_PEERS", value_delimiter = ',', value_parser = peer)]
     peers: Vec<(String, String)>,
-    /// The exposure ledger of experiment.
-    #[arg(long, value_name = "FILE", env = "MERCURY_LEDGER", default_value = "exposures.sqlite")]
-    ledger: PathBuf,
+    /// The exposure ledger of experiment: a file, or a PostgreSQL database that several replicas share. Its password may come
+    /// from PGPASSWORD or a password file instead.
+    // What is wrong with it is told later: clap would repeat the value, and help the variable's, password included.
+    #[arg(
+        long,
+        value_name = "FILE|postgres://USER@HOST:PORT/DATABASE",
+        env = "MERCURY_LEDGER",
+        hide_env_values = true,
+        default_value = "exposures.sqlite",
+        value_parser = ledger
+    )]
+    ledger: Result<Location, LocationError>,
     /// The key that profile signs entitlement summaries with; taken over anew whenever the file changes.
     #[arg(long, value_name = "FILE", env = "MERCURY_SUMMARY_KEY")]
     summary_key: Option<PathBuf>,
@@ -160,6 +176,11 @@ fn peer(text: &str) -> Result<(String, String), String> {
         return Err(format!("{name}: expected HOST:PORT, found {address:?}"));
     }
     Ok((name.to_owned(), address.to_owned()))
+}
+
+/// The outer result is clap's, which quotes what it refuses.
+fn ledger(text: &str) -> Result<Result<Location, LocationError>, std::convert::Infallible> {
+    Ok(Location::parse(text))
 }
 
 pub(crate) fn run(args: Args) -> Exit {
@@ -223,14 +244,14 @@ async fn serve(args: Args, mut process: Process) -> Result<DrainReport, Exit> {
     });
     announced[if server == Server::HomeApi { "http" } else { "grpc" }] = main_at.to_string().into();
 
-    let drain = if let Some(service) = server.service() {
-        let policy = policy(args.policy.as_deref())?.scaled(args.scale).dilated(args.dilate);
-        let drain = policy.drain;
-        let shown = crate::policy::shown(&policy);
+    let governed = if let Some(service) = server.service() {
+        let (policy, text) = policy(args.policy.as_deref())?;
+        let (scale, dilate) = (args.scale, args.dilate);
+        let adjust = move |policy: Policy| policy.scaled(scale).dilated(dilate);
         let host = Host {
             service,
             world: process.world.clone(),
-            policy: Arc::new(policy),
+            policies: Policies::new(adjust(policy)),
             registry: process.registry.clone(),
             readiness: process.readiness.clone(),
             emulator: args.emulator.clone(),
@@ -240,9 +261,13 @@ async fn serve(args: Args, mut process: Process) -> Result<DrainReport, Exit> {
         };
         let (routes, extra) = build(&host, &args).await?;
         process.open_service(&host, main, routes)?;
-        let policy = axum::routing::get(async move || axum::Json(shown));
-        process.open_admin(admin, extra.route("/policy", policy));
-        drain
+        // From here on the policy may change; everything that goes by it is there.
+        let source = Source { path: args.policy.clone(), adjust: Box::new(adjust) };
+        let reloader = runtime::policy::keep(&host, source, text)?;
+        let policies = host.policies.clone();
+        let shown = runtime::policy::router(policies.clone(), reloader, crate::policy::shown);
+        process.open_admin(admin, extra.merge(shown));
+        Some(policies)
     } else {
         raise_priority();
         let emulator = emulator(&args, &process)?;
@@ -253,8 +278,9 @@ async fn serve(args: Args, mut process: Process) -> Result<DrainReport, Exit> {
         process.open("emulator", main, emulator.facts_routes(), limits)?;
         process.open("control", control, emulator.control_routes(), Limits::default())?;
         process.open_admin(admin, axum::Router::new());
-        EMULATOR_DRAIN
+        None
     };
+    let drain = || governed.map_or(EMULATOR_DRAIN, |policies| policies.current().drain);
 
     if let Some(path) = &args.announce {
         announce(path, &announced)?;
@@ -276,14 +302,11 @@ async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Exit> {
     bound.await.map_err(|error| Exit::Error(error.to_string()))
 }
 
-/// The given policy, or the shipped one.
-pub(crate) fn policy(path: Option<&Path>) -> Result<model::policy::Policy, Exit> {
+/// The given policy, or the shipped one, and its text.
+pub(crate) fn policy(path: Option<&Path>) -> Result<(Policy, String), Exit> {
     match path {
         Some(path) => Ok(host::read_policy(path)?),
-        None => {
-            let (name, text) = model::policy::SHIPPED;
-            model::policy::Policy::parse(name, text).map_err(|faults| Exit::Usage(faults.to_string()))
-        }
+        None => Ok((Policy::shipped(), model::policy::SHIPPED.1.to_owned())),
     }
 }
 
@@ -305,7 +328,10 @@ async fn build(host: &Host, args: &Args) -> Result<(Routes, axum::Router), Exit>
         ServiceName::Entitlement => entitlement::build(host)?,
         ServiceName::Inventory => inventory::build(host)?,
         ServiceName::Pricing => pricing::build(host)?,
-        ServiceName::Experiment => experiment::build(host, &args.ledger).await?,
+        ServiceName::Experiment => {
+            let ledger = args.ledger.as_ref().map_err(|error| Exit::Usage(error.to_string()))?;
+            experiment::build(host, ledger).await?
+        }
         ServiceName::Recommendation => recommendation::build(host)?,
         ServiceName::Reputation => reputation::build(host)?,
     };

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use base::{WallClock, World, clock::MonotonicClock, clock::SystemWallClock, ids::IdSource, tasks::Spawn};
+use base::{
+    WallClock, World, clock::MonotonicClock, clock::SystemWallClock, ids::IdSource, inject::Points,
+    tasks::Spawn,
+};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::exit::Exit;
@@ -23,6 +26,7 @@ pub(crate) fn world(tasks: Arc<dyn Spawn>, calendar_offset_ms: i64) -> World {
         wall: Arc::new(Off(calendar_offset_ms)),
         ids: Arc::new(IdSource::new(entropy())),
         tasks,
+        points: Points::default(),
     }
 }
 

@@ -265,6 +265,15 @@ fn policy(table: &mut Table<'_>, digest: u64) -> Option<Policy> {
     {
         table.fault("response_reserve_ms", "must equal services.home-api.reserve_ms, the hop that keeps it");
     }
+    if let (Some(limits), Some([endpoint, _])) = (&limits, &admission) {
+        let needed = u64::from(endpoint.slots).saturating_add(endpoint.queue_max());
+        if u64::from(limits.requests_max) < needed {
+            let message = format!(
+                "must be {needed} or more, the slots and the queue of admission.endpoint, which it would overrule"
+            );
+            table.fault_in(&["limits", "requests_max"], message);
+        }
+    }
     if let (Some(branches), Some(objective), Some(reserve)) = (&branches, objective, response_reserve) {
         let needed = mandatory_chain(branches) + reserve;
         if needed > objective {

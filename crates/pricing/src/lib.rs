@@ -5,7 +5,6 @@
 pub mod decide;
 mod service;
 
-use model::policy::ServiceName;
 use runtime::{Host, StartError};
 use serve::Routes;
 use wire::pricing::v1::pricing_service_server::PricingServiceServer;
@@ -15,7 +14,6 @@ use wire::pricing::v1::pricing_service_server::PricingServiceServer;
 /// # Errors
 /// When the host does not say where the dependency is.
 pub fn build(host: &Host) -> Result<Routes, StartError> {
-    let reserve = host.policy.service(ServiceName::Pricing).reserve;
-    let service = service::Service::new(host.upstream()?, reserve);
+    let service = service::Service::new(host.upstream()?);
     Ok(Routes::new().grpc(PricingServiceServer::new(service)))
 }

@@ -1,6 +1,7 @@
 //! Service: the gRPC edge of pricing. Protobuf stops here.
 
-use base::{Nanos, Phase, Refusal};
+use base::{Phase, Refusal};
+use model::policy::ServiceName;
 use runtime::host::Channel;
 use tonic::{Request, Response, Status};
 use wire::{
@@ -14,17 +15,17 @@ use crate::decide::{self, Discount, Order, PriceEntry};
 
 pub(crate) struct Service {
     book: PriceBookServiceClient<Channel>,
-    reserve: Nanos,
 }
 
 impl Service {
-    pub(crate) fn new(book: Channel, reserve: Nanos) -> Self {
-        Self { book: PriceBookServiceClient::new(book), reserve }
+    pub(crate) fn new(book: Channel) -> Self {
+        Self { book: PriceBookServiceClient::new(book) }
     }
 
     async fn resolve(&self, request: Request<GetPricesRequest>) -> Result<GetPricesResponse, Refusal> {
         let context = runtime::context(&request)?;
         let progress = runtime::progress(&request);
+        let reserve = runtime::policy(&request)?.service(ServiceName::Pricing).reserve;
         let GetPricesRequest { item_ids, currency_code, claims } = request.into_inner();
         let order = Order::new(item_ids, &currency_code, claims)?;
         let question = FetchPricesRequest {
@@ -33,8 +34,7 @@ impl Service {
             currency_code,
         };
         progress.enter(Phase::Upstream);
-        let answer =
-            self.book.clone().fetch_prices(runtime::outbound(&context, self.reserve, question)).await;
+        let answer = self.book.clone().fetch_prices(runtime::outbound(&context, reserve, question)).await;
         let entries =
             answer.map_err(|status| runtime::upstream_error(Phase::Upstream, &status))?.into_inner().entries;
         progress.enter(Phase::Handler);

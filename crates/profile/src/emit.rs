@@ -29,10 +29,9 @@ type Outcomes = Family<[(&'static str, &'static str); 1], Counter>;
 /// The key in force.
 pub(crate) type Key = watch::Receiver<Arc<Issuer>>;
 
-/// Signs what a subject may do, for as long as the policy of the suite says.
+/// Signs what a subject may do.
 pub(crate) struct Emitter {
     issuer: Key,
-    lifetime: Nanos,
     signed: Counter,
     missing: Counter,
     refused: Counter,
@@ -40,12 +39,11 @@ pub(crate) struct Emitter {
 }
 
 impl Emitter {
-    pub(crate) fn new(issuer: Key, lifetime: Nanos) -> Self {
+    pub(crate) fn new(issuer: Key) -> Self {
         let outcomes = Outcomes::default();
         let outcome = |name| outcomes.get_or_create_owned(&[("outcome", name)]);
         Self {
             issuer,
-            lifetime,
             signed: outcome("signed"),
             missing: outcome("policy_missing"),
             refused: outcome("policy_refused"),
@@ -70,6 +68,7 @@ impl Emitter {
         profile: &Profile,
         identity: &Identity,
         policy: Option<Policy>,
+        lifetime: Nanos,
         now_unix_ms: i64,
     ) -> Result<Signed, NotSigned> {
         let Some(policy) = policy else {
@@ -83,7 +82,7 @@ impl Emitter {
             return Err(NotSigned::PolicyRefused);
         };
         self.signed.inc();
-        let lifetime_ms = i64::try_from(self.lifetime.as_millis()).unwrap_or(i64::MAX);
+        let lifetime_ms = i64::try_from(lifetime.as_millis()).unwrap_or(i64::MAX);
         let issuer = Arc::clone(&self.issuer.borrow());
         Ok(issuer.sign(Summary {
             tenant: identity.tenant.clone(),
@@ -105,6 +104,7 @@ mod tests {
 
     use super::*;
 
+    const LIFETIME: Nanos = Nanos::from_secs(60);
     const NOW_MS: i64 = 1_795_000_000_000;
 
     fn identity() -> Identity {
@@ -144,14 +144,15 @@ mod tests {
 
     fn emitter() -> Emitter {
         // A receiver keeps the last value when its sender is gone.
-        Emitter::new(watch::channel(issuer("test", 3)).1, Nanos::from_secs(60))
+        Emitter::new(watch::channel(issuer("test", 3)).1)
     }
 
     #[test]
     fn a_new_key_signs_from_the_next_summary_on() {
         let (change, key) = watch::channel(issuer("old", 3));
-        let emitter = Emitter::new(key, Nanos::from_secs(60));
-        let signed = || emitter.emit(&profile(), &identity(), Some(policy()), NOW_MS).expect("signed");
+        let emitter = Emitter::new(key);
+        let signed =
+            || emitter.emit(&profile(), &identity(), Some(policy()), LIFETIME, NOW_MS).expect("signed");
         assert_eq!((signed().key_id.as_str(), emitter.key_id().as_str()), ("old", "old"));
         change.send_replace(issuer("new", 4));
         assert_eq!((signed().key_id.as_str(), emitter.key_id().as_str()), ("new", "new"));
@@ -160,12 +161,17 @@ mod tests {
     #[test]
     fn it_is_of_the_policy_that_the_profile_was_resolved_under_and_verifies() {
         let (emitter, identity) = (emitter(), identity());
-        let signed = emitter.emit(&profile(), &identity, Some(policy()), NOW_MS).expect("signed");
+        let signed = emitter.emit(&profile(), &identity, Some(policy()), LIFETIME, NOW_MS).expect("signed");
         let keys = KeySet::of([&**emitter.issuer.borrow()]).expect("a sound key");
-        let rules = Rules { leeway: Nanos::ZERO, lifetime_max: Nanos::from_secs(60) };
-        let expected =
-            Expected { identity: &identity, policy_version: 6, mark: Mark::default(), now_unix_ms: NOW_MS };
-        let read = Verifier::new(keys, rules).verify(&signed, &expected).expect("authority");
+        let rules = Rules { leeway: Nanos::ZERO, lifetime_max: LIFETIME };
+        let expected = Expected {
+            identity: &identity,
+            policy_version: 6,
+            mark: Mark::default(),
+            rules,
+            now_unix_ms: NOW_MS,
+        };
+        let read = Verifier::new(keys).verify(&signed, &expected).expect("authority");
         assert_eq!(read.claims, ["page.view"]);
         assert_eq!((read.policy_version, read.revocation_epoch), (6, 2));
         assert_eq!(emitter.signed.get(), 1);
@@ -174,7 +180,7 @@ mod tests {
     #[test]
     fn what_cannot_be_derived_is_not_signed_and_counted() {
         let emitter = emitter();
-        let emit = |policy| emitter.emit(&profile(), &identity(), policy, NOW_MS);
+        let emit = |policy| emitter.emit(&profile(), &identity(), policy, LIFETIME, NOW_MS);
         assert_eq!(emit(None), Err(NotSigned::PolicyMissing));
         let other_version = Policy { version: 5, ..policy() };
         assert_eq!(emit(Some(other_version)), Err(NotSigned::PolicyRefused));

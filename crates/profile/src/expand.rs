@@ -10,14 +10,14 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use base::{Identity, WallClock};
+use base::{Identity, Nanos, WallClock};
 use model::policy::ServiceName;
 use rollout::{
     Phase,
     ledger::Head,
     report::{Counts, ProcessReport},
 };
-use runtime::{Followed, Follower};
+use runtime::{Followed, Follower, Policies};
 use summary::{Signed, claims::Policy};
 
 use crate::{
@@ -28,7 +28,6 @@ use crate::{
 /// One phase, from its beginning in this process to its end. An answer keeps the one that it began under.
 #[derive(Debug, Default)]
 pub(crate) struct Era {
-    emits: bool,
     phase: Option<Phase>,
     generation: u64,
     head: Option<Head>,
@@ -45,9 +44,9 @@ struct Counted {
 }
 
 impl Era {
-    /// Whether answers carry summaries.
-    pub(crate) const fn emits(&self) -> bool {
-        self.emits
+    /// Whether answers carry summaries: as the phase says, or the policy where none does.
+    pub(crate) fn emits(&self, by_policy: bool) -> bool {
+        self.phase.map_or(by_policy, Phase::emits)
     }
 
     /// Counts an answer by what became of its summary, and gives the summary on.
@@ -68,9 +67,7 @@ pub(crate) struct Expand {
     era: ArcSwap<Era>,
     /// `None` where the process has no key.
     emitter: Option<Emitter>,
-    /// Whether the policy has summaries emitted.
-    by_policy: bool,
-    policy_generation: u64,
+    policies: Policies,
     wall: Arc<dyn WallClock>,
     instance: String,
 }
@@ -78,14 +75,13 @@ pub(crate) struct Expand {
 impl Expand {
     pub(crate) fn new(
         emitter: Option<Emitter>,
-        by_policy: bool,
-        policy_generation: u64,
+        policies: Policies,
         wall: Arc<dyn WallClock>,
         instance: u128,
     ) -> Self {
-        let era = Era { emits: by_policy, counting_since_unix_ms: wall.unix_ms(), ..Era::default() };
+        let era = Era { counting_since_unix_ms: wall.unix_ms(), ..Era::default() };
         let instance = format!("{instance:032x}");
-        Self { era: ArcSwap::from_pointee(era), emitter, by_policy, policy_generation, wall, instance }
+        Self { era: ArcSwap::from_pointee(era), emitter, policies, wall, instance }
     }
 
     /// The era in force.
@@ -99,11 +95,12 @@ impl Expand {
         profile: &Profile,
         identity: &Identity,
         policy: Option<Policy>,
+        lifetime: Nanos,
         now_unix_ms: i64,
     ) -> Result<Signed, NotSigned> {
         // No era emits without a key: `unable` keeps the process out of such a phase, and `build` out of such a policy.
         let emitter = self.emitter.as_ref().ok_or(NotSigned::PolicyRefused)?;
-        emitter.emit(profile, identity, policy, now_unix_ms)
+        emitter.emit(profile, identity, policy, lifetime, now_unix_ms)
     }
 
     /// What is told on the admin port.
@@ -123,7 +120,7 @@ impl Expand {
             phase: era.phase.unwrap_or_default(),
             generation: era.generation,
             head: era.head.clone(),
-            policy_generation: self.policy_generation,
+            policy_generation: self.policies.current().generation,
             unable: unable.collect(),
             keys: self.emitter.iter().map(Emitter::key_id).collect(),
             revocations: None,
@@ -146,7 +143,6 @@ impl Follower for Expand {
         let old = self.era();
         let goes_on = old.generation == generation && old.phase == phase;
         let era = Era {
-            emits: phase.map_or(self.by_policy, Phase::emits),
             phase,
             generation,
             head: to.head,
@@ -160,6 +156,7 @@ impl Follower for Expand {
 #[cfg(test)]
 mod tests {
     use base::clock::SystemWallClock;
+    use model::policy;
     use rollout::Standing;
 
     use super::*;
@@ -170,11 +167,12 @@ mod tests {
 
     #[test]
     fn figures_belong_to_their_phase_and_outlive_other_decisions() {
-        let expand = Expand::new(None, false, 4, Arc::new(SystemWallClock), 7);
-        assert!(!expand.era().emits());
+        let expand =
+            Expand::new(None, Policies::new(policy::Policy::shipped()), Arc::new(SystemWallClock), 7);
+        assert!(!expand.era().emits(false) && expand.era().emits(true), "without a phase the policy says");
         expand.moved(standing(Phase::Expand, 2));
         let era = expand.era();
-        assert!(era.emits());
+        assert!(era.emits(false));
         assert!(expand.unable(Phase::Expand).is_some(), "there is no key");
         era.count(Some(Err(NotSigned::PolicyMissing)));
         let head = Some(Head { sequence: 3, digest: String::new() });
@@ -189,6 +187,6 @@ mod tests {
             "a late answer counts for its own"
         );
         expand.moved(standing(Phase::Legacy, 5));
-        assert!(!expand.era().emits());
+        assert!(!expand.era().emits(true));
     }
 }

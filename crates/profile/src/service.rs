@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use base::{Nanos, Phase, Reason, Refusal, WallClock};
+use base::{Phase, Reason, Refusal, WallClock};
+use model::policy::ServiceName;
 use runtime::host::Channel;
 use tonic::{Code, Request, Response, Status};
 use wire::{
@@ -19,37 +20,37 @@ use crate::{
 
 pub(crate) struct Service {
     store: ProfileStoreServiceClient<Channel>,
-    reserve: Nanos,
     expand: Arc<Expand>,
     wall: Arc<dyn WallClock>,
 }
 
 impl Service {
-    pub(crate) fn new(store: Channel, reserve: Nanos, expand: Arc<Expand>, wall: Arc<dyn WallClock>) -> Self {
-        Self { store: ProfileStoreServiceClient::new(store), reserve, expand, wall }
+    pub(crate) fn new(store: Channel, expand: Arc<Expand>, wall: Arc<dyn WallClock>) -> Self {
+        Self { store: ProfileStoreServiceClient::new(store), expand, wall }
     }
 
     async fn resolve(&self, request: Request<GetProfileRequest>) -> Result<GetProfileResponse, Refusal> {
         let context = runtime::context(&request)?;
         let progress = runtime::progress(&request);
+        let policy = runtime::policy(&request)?;
+        let reserve = policy.service(ServiceName::Profile).reserve;
         decide::check_schema(request.get_ref().response_schema)?;
         let identity = &context.identity;
         let era = self.expand.era();
         let question = FetchProfileRequest {
             tenant: identity.tenant.as_str().to_owned(),
             subject: identity.subject.as_str().to_owned(),
-            with_policy: era.emits(),
+            with_policy: era.emits(policy.summary.emit),
         };
         progress.enter(Phase::Upstream);
-        let answer =
-            self.store.clone().fetch_profile(runtime::outbound(&context, self.reserve, question)).await;
+        let answer = self.store.clone().fetch_profile(runtime::outbound(&context, reserve, question)).await;
         let mut row = answer.map_err(|status| refuse(&status))?.into_inner();
         progress.enter(Phase::Handler);
-        let policy = row.policy.take();
+        let consulted = row.policy.take();
         let profile = decide::resolve(identity.subject.as_str(), stored(row))?;
-        let emitted = era.emits().then(|| {
-            let policy = policy.map(Into::into);
-            self.expand.emit(&profile, identity, policy, self.wall.unix_ms())
+        let emitted = era.emits(policy.summary.emit).then(|| {
+            let consulted = consulted.map(Into::into);
+            self.expand.emit(&profile, identity, consulted, policy.summary.lifetime, self.wall.unix_ms())
         });
         let entitlement_summary = era.count(emitted);
         let profile = Profile {

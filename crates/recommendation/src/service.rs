@@ -1,6 +1,7 @@
 //! Service: the gRPC edge of recommendation. Protobuf stops here.
 
-use base::{Nanos, Phase, Refusal};
+use base::{Phase, Refusal};
+use model::policy::ServiceName;
 use runtime::host::Channel;
 use tonic::{Request, Response, Status};
 use wire::{
@@ -15,12 +16,11 @@ use crate::decide::{self, Scored, Wanted};
 
 pub(crate) struct Service {
     scores: ModelScoreServiceClient<Channel>,
-    reserve: Nanos,
 }
 
 impl Service {
-    pub(crate) fn new(scores: Channel, reserve: Nanos) -> Self {
-        Self { scores: ModelScoreServiceClient::new(scores), reserve }
+    pub(crate) fn new(scores: Channel) -> Self {
+        Self { scores: ModelScoreServiceClient::new(scores) }
     }
 
     async fn resolve(
@@ -29,6 +29,7 @@ impl Service {
     ) -> Result<GetRecommendationsResponse, Refusal> {
         let context = runtime::context(&request)?;
         let progress = runtime::progress(&request);
+        let reserve = runtime::policy(&request)?.service(ServiceName::Recommendation).reserve;
         let GetRecommendationsRequest { limit, exclude_item_ids } = request.into_inner();
         let wanted = Wanted::new(limit, exclude_item_ids)?;
         let question = FetchScoresRequest {
@@ -36,8 +37,7 @@ impl Service {
             subject: context.identity.subject.as_str().to_owned(),
         };
         progress.enter(Phase::Upstream);
-        let answer =
-            self.scores.clone().fetch_scores(runtime::outbound(&context, self.reserve, question)).await;
+        let answer = self.scores.clone().fetch_scores(runtime::outbound(&context, reserve, question)).await;
         let answer = answer.map_err(|status| runtime::upstream_error(Phase::Upstream, &status))?.into_inner();
         progress.enter(Phase::Handler);
         let candidates = answer.candidates.into_iter();

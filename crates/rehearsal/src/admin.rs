@@ -1,9 +1,9 @@
-//! Admin: one bounded GET to an admin port.
+//! Admin: one bounded request to an admin port.
 
 use std::{fmt, time::Duration};
 
 use bytes::Bytes;
-use http::{Request, StatusCode, header};
+use http::{Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -16,34 +16,47 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Why there is no answer.
 #[derive(Debug)]
-pub struct GetError(String);
+pub struct AskError(String);
 
-impl fmt::Display for GetError {
+impl fmt::Display for AskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for GetError {}
+impl std::error::Error for AskError {}
 
 /// Asks for `path` at `address` (host and port).
 ///
 /// # Errors
-/// [`GetError`] without a whole answer within two seconds; any status is an answer.
-pub async fn get(address: &str, path: &str) -> Result<(StatusCode, Bytes), GetError> {
-    match time::timeout(TIMEOUT, exchange(address, path)).await {
+/// [`AskError`] without a whole answer within two seconds; any status is an answer.
+pub async fn get(address: &str, path: &str) -> Result<(StatusCode, Bytes), AskError> {
+    ask(Method::GET, address, path).await
+}
+
+/// Posts nothing to `path` at `address` (host and port).
+///
+/// # Errors
+/// As [`get`].
+pub async fn post(address: &str, path: &str) -> Result<(StatusCode, Bytes), AskError> {
+    ask(Method::POST, address, path).await
+}
+
+async fn ask(method: Method, address: &str, path: &str) -> Result<(StatusCode, Bytes), AskError> {
+    match time::timeout(TIMEOUT, exchange(method.clone(), address, path)).await {
         Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(error)) => Err(GetError(format!("GET http://{address}{path}: {error}"))),
-        Err(_) => Err(GetError(format!("GET http://{address}{path}: no answer within 2 s"))),
+        Ok(Err(error)) => Err(AskError(format!("{method} http://{address}{path}: {error}"))),
+        Err(_) => Err(AskError(format!("{method} http://{address}{path}: no answer within 2 s"))),
     }
 }
 
 type Fault = Box<dyn std::error::Error + Send + Sync>;
 
-async fn exchange(address: &str, path: &str) -> Result<(StatusCode, Bytes), Fault> {
+async fn exchange(method: Method, address: &str, path: &str) -> Result<(StatusCode, Bytes), Fault> {
     let stream = TcpStream::connect(address).await?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    let request = Request::get(path).header(header::HOST, address).body(Empty::<Bytes>::new())?;
+    let request = Request::builder().method(method).uri(path).header(header::HOST, address);
+    let request = request.body(Empty::<Bytes>::new())?;
     let answer = async move {
         let response = sender.send_request(request).await?;
         let status = response.status();

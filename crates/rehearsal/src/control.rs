@@ -7,9 +7,9 @@ use model::fault::{FaultEffect, FaultRule};
 use tonic::transport::{Channel, Endpoint};
 use wire::emulator::v1::{
     self as emulator, ClearFaultsRequest, FeedState, GetStatsRequest, InjectFaultRequest, PolicyCopy,
-    ReadSubjectRequest, ReadSubjectResponse, RevokeClaimsRequest, SetPhaseRequest, SetPolicyCopyRequest,
-    SetRevocationFeedRequest, emulator_control_service_client::EmulatorControlServiceClient,
-    fault_rule::Effect,
+    ReadExperimentsRequest, ReadExperimentsResponse, ReadSubjectRequest, ReadSubjectResponse,
+    RevokeClaimsRequest, SetPhaseRequest, SetPolicyCopyRequest, SetRevocationFeedRequest,
+    emulator_control_service_client::EmulatorControlServiceClient, fault_rule::Effect,
 };
 
 /// Longest wait for a connection or an answer.
@@ -142,6 +142,16 @@ impl Control {
         let request = ClearFaultsRequest { fault_id: 0 };
         self.0.clear_faults(request).await.map_err(|status| fault("ClearFaults", &status))?;
         Ok(())
+    }
+
+    /// The experiments of a surface, and how often the catalogue answered.
+    ///
+    /// # Errors
+    /// When there is no emulator.
+    pub async fn experiments(&mut self, surface: &str) -> Result<ReadExperimentsResponse, ControlError> {
+        let request = ReadExperimentsRequest { surface: surface.to_owned() };
+        let answer = self.0.read_experiments(request).await;
+        Ok(answer.map_err(|status| fault("ReadExperiments", &status))?.into_inner())
     }
 
     /// Reads the counters.

@@ -8,6 +8,7 @@ mod bounds;
 #[cfg(test)]
 mod browser;
 mod by_class;
+mod effects;
 mod head;
 mod ink;
 mod ladder;
@@ -15,6 +16,7 @@ mod latency;
 mod mechanisms;
 mod migration;
 mod plot;
+mod profile;
 #[cfg(test)]
 mod sample;
 mod tables;
@@ -53,7 +55,9 @@ pub fn render(report: &Report, run: &RunInfo) -> String {
                     (head::head(&view))
                     @if stepped { (ladder::ladder(&view)) }
                     (migration::section(&view))
-                    @if !(report.states.is_empty() && report.migration.is_some()) {
+                    (effects::section(&view))
+                    (profile::section(&view))
+                    @if !(report.states.is_empty() && has_own_section(report)) {
                         (bounds::plot(&view))
                         (tables::figures(&view))
                         (latency::plots(&view))
@@ -75,4 +79,12 @@ pub fn render(report: &Report, run: &RunInfo) -> String {
         }
     };
     page.into_string()
+}
+
+/// Whether it shows something else than states, so that there being none says nothing.
+const fn has_own_section(report: &Report) -> bool {
+    report.migration.is_some()
+        || report.effects.is_some()
+        || report.profile.is_some()
+        || report.knee.is_some()
 }

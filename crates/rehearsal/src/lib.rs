@@ -7,10 +7,13 @@
 pub mod admin;
 mod calendar;
 pub mod control;
+pub mod effects;
 mod evidence;
+pub mod exposures;
 pub mod gates;
 pub mod html;
 pub mod keys;
+pub mod knee;
 mod measure;
 pub mod migrate;
 pub mod migration;

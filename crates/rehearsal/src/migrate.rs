@@ -149,19 +149,19 @@ pub(crate) struct Found {
 
 impl Found {
     /// Something has to hold.
-    fn must(&mut self, holds: bool, otherwise: impl Into<String>) {
+    pub(crate) fn must(&mut self, holds: bool, otherwise: impl Into<String>) {
         if !holds {
             self.wrong.push(otherwise.into());
         }
     }
 
     /// Something was seen.
-    fn saw(&mut self, what: impl Into<String>) {
+    pub(crate) fn saw(&mut self, what: impl Into<String>) {
         self.seen.push(what.into());
     }
 
     /// The story, told.
-    fn told(name: &str, found: Result<Self, Failed>) -> Result<Scenario, RehearsalError> {
+    pub(crate) fn told(name: &str, found: Result<Self, Failed>) -> Result<Scenario, RehearsalError> {
         let (verdict, detail) = match found {
             Ok(found) if found.wrong.is_empty() => (Verdict::Pass, found.seen.join("; ")),
             Ok(found) => (Verdict::Fail, found.wrong.join("; ")),
@@ -331,7 +331,7 @@ fn take(report: &mut Report, walked: Walked) {
 fn ladder_callers(options: &MigrationOptions) -> [Offered; 2] {
     [
         Offered { member: Member::HOME_API, rate: Rate::Scale(options.scale) },
-        Offered { member: Member::Replica(0), rate: Rate::PerSecond(SECOND_PER_S) },
+        Offered { member: Member::HOME_API_2, rate: Rate::PerSecond(SECOND_PER_S) },
     ]
 }
 

@@ -1,6 +1,7 @@
 //! Report: `report.json`, schema `mercury.report/v1`. A figure that was not measured is null; keys keep the order in which
 //! they are declared here.
 
+mod effects;
 mod migration;
 mod state;
 
@@ -10,10 +11,12 @@ use serde::Serialize;
 
 use crate::{
     gates::{Gate, Role, evidence::TIMER_LATENESS_P99_MAX_MS},
+    knee::KneeReport,
     profile::ProfileReport,
     verdict::Verdict,
 };
 
+pub use effects::{Effects, Kills};
 pub use migration::{Fallback, Hop, Migration, Rung};
 pub use state::{
     Arrivals, Bucket, CancelStop, Class, LateWork, Occupancy, Quantiles, QueueAge, RecoveryBounds, Slow,
@@ -68,6 +71,12 @@ pub struct Report {
     /// The load profile that was run; absent elsewhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<ProfileReport>,
+    /// The rate at which the objective breaks; absent where it was not looked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub knee: Option<KneeReport>,
+    /// Effects under kills; absent where they were not rehearsed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub effects: Option<Effects>,
     /// The policies that were rehearsed.
     pub policies: Vec<PolicyRef>,
 }

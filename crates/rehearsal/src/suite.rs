@@ -29,11 +29,11 @@ use tokio::time;
 
 pub use announce::{Endpoint, Endpoints, write_json};
 pub use error::{ChildExit, LaunchError};
-pub use member::Member;
+pub use member::{Member, REPLICAS_MAX, Replicated};
 pub use options::{MigrationFiles, OnChildExit, Step, Stopped, SuiteOptions};
 pub use process::{Ended, LOG_LINES_MAX};
 
-use member::{Listen, StateDir, arguments, shell};
+use member::{Listen, StateDir, arguments, environment, shell};
 use process::{Launch, Process, log_tail};
 
 /// Longest wait for one member to become ready.
@@ -159,21 +159,15 @@ impl Suite {
     fn launch_of(&self, member: Member, listen: &Listen) -> Launch {
         let peers: Vec<(Member, String)> = Member::all()
             .filter(|peer| peer.rank() < member.rank())
-            .filter_map(|peer| Some((peer, self.endpoints.get(peer)?.main()?.to_owned())))
+            .filter_map(|peer| {
+                let asked = self.options.peer_of(member, peer);
+                Some((peer, self.endpoints.get(asked)?.main()?.to_owned()))
+            })
             .collect();
-        let variable = |name: &str, value: &Option<String>| {
-            value.as_ref().map(|value| (OsString::from(name), OsString::from(value)))
-        };
         Launch {
             executable: self.executable.clone(),
             arguments: arguments(member, listen, &self.options, &self.state, &peers),
-            environment: [
-                variable("RUST_LOG", &self.options.log_filter),
-                variable("OTEL_EXPORTER_OTLP_ENDPOINT", &self.options.otlp_endpoint),
-            ]
-            .into_iter()
-            .flatten()
-            .collect(),
+            environment: environment(member, &self.options),
             log: self.state.log(member),
         }
     }

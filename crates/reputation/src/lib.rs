@@ -5,7 +5,6 @@
 pub mod decide;
 mod service;
 
-use model::policy::ServiceName;
 use runtime::{Host, StartError};
 use serve::Routes;
 use wire::reputation::v1::reputation_service_server::ReputationServiceServer;
@@ -15,7 +14,6 @@ use wire::reputation::v1::reputation_service_server::ReputationServiceServer;
 /// # Errors
 /// When the host does not say where the dependency is.
 pub fn build(host: &Host) -> Result<Routes, StartError> {
-    let reserve = host.policy.service(ServiceName::Reputation).reserve;
-    let service = service::Service::new(host.upstream()?, reserve);
+    let service = service::Service::new(host.upstream()?);
     Ok(Routes::new().grpc(ReputationServiceServer::new(service)))
 }

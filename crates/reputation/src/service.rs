@@ -1,6 +1,7 @@
 //! Service: the gRPC edge of reputation. Protobuf stops here.
 
-use base::{Nanos, Phase, Refusal};
+use base::{Phase, Refusal};
+use model::policy::ServiceName;
 use runtime::host::Channel;
 use tonic::{Request, Response, Status};
 use wire::{
@@ -14,12 +15,11 @@ use crate::decide;
 
 pub(crate) struct Service {
     reviews: ReviewScoreServiceClient<Channel>,
-    reserve: Nanos,
 }
 
 impl Service {
-    pub(crate) fn new(reviews: Channel, reserve: Nanos) -> Self {
-        Self { reviews: ReviewScoreServiceClient::new(reviews), reserve }
+    pub(crate) fn new(reviews: Channel) -> Self {
+        Self { reviews: ReviewScoreServiceClient::new(reviews) }
     }
 
     async fn resolve(
@@ -28,13 +28,13 @@ impl Service {
     ) -> Result<GetReputationResponse, Refusal> {
         let context = runtime::context(&request)?;
         let progress = runtime::progress(&request);
+        let reserve = runtime::policy(&request)?.service(ServiceName::Reputation).reserve;
         let question = FetchReviewsRequest {
             tenant: context.identity.tenant.as_str().to_owned(),
             subject: context.identity.subject.as_str().to_owned(),
         };
         progress.enter(Phase::Upstream);
-        let answer =
-            self.reviews.clone().fetch_reviews(runtime::outbound(&context, self.reserve, question)).await;
+        let answer = self.reviews.clone().fetch_reviews(runtime::outbound(&context, reserve, question)).await;
         let answer = answer.map_err(|status| runtime::upstream_error(Phase::Upstream, &status))?.into_inner();
         progress.enter(Phase::Handler);
         let reputation = decide::summarise(&answer.star_counts)?.map(|reputation| Reputation {

@@ -7,23 +7,26 @@ use model::policy::{Policy, ServiceName};
 use serve::{health::Readiness, metrics::Registry};
 use stack::{Link, LinkConfig};
 
-use crate::{authenticate::Authenticator, link_metrics::Links};
+use crate::{authenticate::Authenticator, link_metrics::Links, policy::Policies, watched};
 
 /// A channel to another process.
 pub type Channel = Link;
 
 /// A connection attempt that takes longer has met a host that is gone.
-const CONNECT_TIMEOUT: Nanos = Nanos::from_millis(1_000);
+pub(crate) const CONNECT_TIMEOUT: Nanos = Nanos::from_millis(1_000);
 /// First pause between connection attempts.
 const BACKOFF_MIN: Nanos = Nanos::from_millis(10);
 /// Longest pause; a peer that is back is found again within it.
 const BACKOFF_MAX: Nanos = Nanos::from_millis(500);
 /// Largest answer of a service or of an emulated dependency.
-const MESSAGE_BYTES_MAX: u32 = 1 << 20;
+pub(crate) const MESSAGE_BYTES_MAX: u32 = 1 << 20;
 /// Cancelled streams whose late frames are still recognised.
 const RESET_STREAMS_MAX: u32 = 1_024;
 /// For how long they are.
 const RESET_STREAM_MEMORY: Nanos = Nanos::from_secs(30);
+
+/// Name of the task that replaces a link's connection by one with other bounds.
+const REPLACE_TASK: &str = "replace link";
 
 /// A service could not start.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,8 +53,8 @@ pub struct Host {
     pub service: ServiceName,
     /// Clocks, ids and supervision.
     pub world: World,
-    /// The policy snapshot.
-    pub policy: Arc<Policy>,
+    /// The policy that the process goes by, and what follows it when it changes.
+    pub policies: Policies,
     /// Where the service registers its own series.
     pub registry: Registry,
     /// What the process answers when it is asked whether it is ready.
@@ -90,38 +93,67 @@ impl Host {
     }
 
     fn channel(&self, label: &'static str, address: &str) -> Result<Channel, StartError> {
-        let limits = &self.policy.limits;
-        let config = LinkConfig {
-            default_timeout: self.policy.service(self.service).default_timeout,
-            connect_timeout: CONNECT_TIMEOUT,
-            backoff_min: BACKOFF_MIN,
-            backoff_max: BACKOFF_MAX,
-            keep_alive_interval: limits.keep_alive_interval,
-            keep_alive_timeout: limits.keep_alive_timeout,
-            calls_max: limits.streams_max,
-            message_bytes_max: MESSAGE_BYTES_MAX,
-            header_bytes_max: limits.header_bytes_max,
-            stream_window_bytes: limits.stream_window_bytes,
-            connection_window_bytes: limits.connection_window_bytes,
-            reset_streams_max: RESET_STREAMS_MAX,
-            reset_stream_memory: RESET_STREAM_MEMORY,
-        };
+        let config = link_config(&self.policies.current(), self.service);
         let link = Link::tcp(label, address, config, self.world.clone())
             .map_err(|error| StartError::Usage(format!("{}: {label}: {error}", self.service.as_str())))?;
         self.links.add(label, link.stats());
+        self.policies.add(self.follower(&link));
         Ok(link)
+    }
+
+    /// Has a link go by the policy when it changes. Whoever uses the link decides how long it lives.
+    fn follower(&self, link: &Link) -> impl Fn(&Arc<Policy>) + Send + Sync + 'static {
+        let (link, service, tasks) = (link.downgrade(), self.service, Arc::clone(&self.world.tasks));
+        let readiness = self.readiness.clone();
+        move |next| {
+            let Some(link) = link.upgrade() else { return };
+            let config = link_config(next, service);
+            if link.config() == config {
+                return;
+            }
+            let readiness = readiness.clone();
+            let replace = async move {
+                tokio::select! {
+                    biased;
+                    () = readiness.quiesced() => {}
+                    () = link.reconfigure(config) => {}
+                }
+            };
+            tasks.spawn(REPLACE_TASK, Box::pin(replace));
+        }
     }
 }
 
-/// Reads and validates a policy file.
+/// The bounds of every link of a service.
+fn link_config(policy: &Policy, service: ServiceName) -> LinkConfig {
+    let limits = &policy.limits;
+    LinkConfig {
+        default_timeout: policy.service(service).default_timeout,
+        connect_timeout: CONNECT_TIMEOUT,
+        backoff_min: BACKOFF_MIN,
+        backoff_max: BACKOFF_MAX,
+        keep_alive_interval: limits.keep_alive_interval,
+        keep_alive_timeout: limits.keep_alive_timeout,
+        calls_max: limits.streams_max,
+        message_bytes_max: MESSAGE_BYTES_MAX,
+        header_bytes_max: limits.header_bytes_max,
+        stream_window_bytes: limits.stream_window_bytes,
+        connection_window_bytes: limits.connection_window_bytes,
+        reset_streams_max: RESET_STREAMS_MAX,
+        reset_stream_memory: RESET_STREAM_MEMORY,
+    }
+}
+
+/// Reads and validates a policy file: the policy, and the text that it was read from.
 ///
 /// # Errors
 /// `Usage` with every fault of the file, or naming the file that cannot be read.
-pub fn read_policy(path: &Path) -> Result<Policy, StartError> {
+pub fn read_policy(path: &Path) -> Result<(Policy, String), StartError> {
     let name = path.display().to_string();
-    let text = std::fs::read_to_string(path)
+    let text = watched::read(path)
         .map_err(|error| StartError::Usage(format!("cannot read the policy file {name}: {error}")))?;
-    Policy::parse(&name, &text).map_err(|faults| StartError::Usage(faults.to_string()))
+    let policy = Policy::parse(&name, &text).map_err(|faults| StartError::Usage(faults.to_string()))?;
+    Ok((policy, text))
 }
 
 /// Names the connection's task and its series.

@@ -4,7 +4,10 @@
 //! The file is read again and again rather than watched by the system: what counts is its content, and a rename, a symlink
 //! that was swapped and a mounted secret all change that, not all of them the file that a watch would be on.
 
-use std::{path::Path, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use base::Nanos;
 use prometheus_client::metrics::{counter::Counter, family::Family};
@@ -16,11 +19,84 @@ use tokio::{
 use crate::host::{Host, StartError};
 
 /// How often the content is looked at.
-const LOOK: Nanos = Nanos::from_millis(250);
+pub(crate) const LOOK: Nanos = Nanos::from_millis(250);
 /// Largest file.
 const BYTES_MAX: u64 = 64 << 10;
 /// Name of the task.
 const TASK: &str = "watch file";
+
+/// What a look at a file found.
+pub(crate) enum Found {
+    /// What is known already.
+    Nothing,
+    /// A content that nobody has judged.
+    News(String),
+    /// Why it cannot be read; told once as long as that stays so.
+    Unreadable(String),
+}
+
+/// What is known of a file's content.
+pub(crate) struct Content {
+    path: PathBuf,
+    /// The one in force.
+    known: String,
+    /// The last look's, until a second one has found it: one may meet a file that is half written.
+    seen: Option<String>,
+    /// The one that was refused last, and is not judged again until the file has held another.
+    refused: Option<String>,
+    unreadable: Option<String>,
+}
+
+impl Content {
+    /// A file whose content in force is `known`.
+    pub(crate) const fn new(path: PathBuf, known: String) -> Self {
+        Self { path, known, seen: None, refused: None, unreadable: None }
+    }
+
+    /// Looks once. `asked`: somebody said that the file is complete and wants to know what is wrong with it, so that one look
+    /// is enough and nothing is passed over.
+    pub(crate) async fn look(&mut self, asked: bool) -> Found {
+        let path = self.path.clone();
+        let text = tokio::task::spawn_blocking(move || read(&path)).await;
+        let text = match text.unwrap_or_else(|_| Err("the look at it broke off".to_owned())) {
+            Ok(text) => text,
+            Err(error) => {
+                self.seen = None;
+                let told = self.unreadable.replace(error.clone());
+                let news = asked || told.as_ref() != Some(&error);
+                return if news { Found::Unreadable(error) } else { Found::Nothing };
+            }
+        };
+        self.unreadable = None;
+        if text == self.known {
+            (self.seen, self.refused) = (None, None);
+            return Found::Nothing;
+        }
+        if asked {
+            return Found::News(text);
+        }
+        if self.refused.as_ref() == Some(&text) {
+            return Found::Nothing;
+        }
+        if self.seen.as_ref() != Some(&text) {
+            self.seen = Some(text);
+            return Found::Nothing;
+        }
+        Found::News(text)
+    }
+
+    /// The content is in force.
+    pub(crate) fn taken(&mut self, text: String) {
+        self.known = text;
+        (self.seen, self.refused) = (None, None);
+    }
+
+    /// The content is bad.
+    pub(crate) fn refused(&mut self, text: String) {
+        self.refused = Some(text);
+        self.seen = None;
+    }
+}
 
 /// Reads what `path` holds and keeps it up to date until the process shuts down. `label` names it in messages and metrics.
 ///
@@ -34,7 +110,7 @@ pub fn watch_file<T: Send + Sync + 'static>(
 ) -> Result<watch::Receiver<Arc<T>>, StartError> {
     let wrong =
         |error: String| StartError::Usage(format!("{}: {}: {error}", host.service.as_str(), path.display()));
-    let mut known = read(path).map_err(wrong)?;
+    let known = read(path).map_err(wrong)?;
     let value = parse(&known).map_err(wrong)?;
     let (publish, receiver) = watch::channel(Arc::new(value));
     let reloads = Family::<[(&'static str, &'static str); 2], Counter>::default();
@@ -46,50 +122,41 @@ pub fn watch_file<T: Send + Sync + 'static>(
     let (taken, refused) = (outcome("taken"), outcome("refused"));
     let (readiness, path) = (host.readiness.clone(), path.to_owned());
     let task = async move {
+        let mut content = Content::new(path.clone(), known);
         let mut ticks = time::interval(LOOK.into());
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut told = None;
-        // A content counts once two looks have found it: one may meet a file that is half written.
-        let mut seen = None;
         loop {
             tokio::select! {
                 biased;
                 () = readiness.quiesced() => return,
                 _ = ticks.tick() => {}
             }
-            let at = path.clone();
-            let text = tokio::task::spawn_blocking(move || read(&at)).await;
-            let text = text.unwrap_or_else(|_| Err("the look at it broke off".to_owned()));
-            let fault = match text {
-                Ok(text) if text == known => None,
-                Ok(text) if seen.as_ref() != Some(&text) => {
-                    seen = Some(text);
-                    continue;
-                }
-                Ok(text) => match parse(&text) {
+            let fault = match content.look(false).await {
+                Found::Nothing => continue,
+                Found::News(text) => match parse(&text) {
                     Ok(value) => {
                         taken.inc();
                         tracing::info!(file = %path.display(), "taken over");
                         publish.send_replace(Arc::new(value));
-                        known = text;
-                        None
+                        content.taken(text);
+                        continue;
                     }
-                    Err(error) => Some(error),
+                    Err(error) => {
+                        content.refused(text);
+                        error
+                    }
                 },
-                Err(error) => Some(error),
+                Found::Unreadable(error) => error,
             };
-            if let Some(error) = fault.as_ref().filter(|_| fault != told) {
-                refused.inc();
-                tracing::warn!(file = %path.display(), %error, "refused; the last good content stays in force");
-            }
-            told = fault;
+            refused.inc();
+            tracing::warn!(file = %path.display(), error = %fault, "refused; the last good content stays in force");
         }
     };
     host.world.tasks.spawn(TASK, Box::pin(task));
     Ok(receiver)
 }
 
-fn read(path: &Path) -> Result<String, String> {
+pub(crate) fn read(path: &Path) -> Result<String, String> {
     use std::io::Read as _;
     let file = std::fs::File::open(path).map_err(|error| error.to_string())?;
     let mut text = String::new();

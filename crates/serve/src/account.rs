@@ -5,17 +5,18 @@ use std::{
     sync::Arc,
 };
 
-use base::{Nanos, Phase, Reason};
+use base::{Nanos, Phase, Reason, inject::Points};
 use http::{HeaderMap, HeaderName, StatusCode};
 use tonic::Status;
 
 use crate::{
+    count::Open,
     exchange::Port,
-    lifecycle::OpenExchange,
     metrics::Outcome,
     render::{PHASE_HEADER, REASON_HEADER},
     telemetry::SpanHandle,
     work::Operation,
+    writing::{Writers, Writing},
 };
 
 // The header map would parse a name that it is given as text, every time.
@@ -35,14 +36,15 @@ pub(crate) struct Account {
     works: bool,
     /// The response has ended: it was handed over in full, or has failed by itself.
     ended: bool,
-    _open: OpenExchange,
+    /// Until it is answered.
+    open: Option<Open>,
 }
 
 impl Account {
     /// Opens the account of an operation, whose first share of work it holds.
     pub(crate) fn open(port: Arc<Port>, operation: Arc<Operation>, arrived: Nanos, span: SpanHandle) -> Self {
         let open = port.lifecycle.open();
-        Self { port, operation, arrived, span, outcome: None, works: true, ended: false, _open: open }
+        Self { port, operation, arrived, span, outcome: None, works: true, ended: false, open: Some(open) }
     }
 
     /// What is known of the operation wherever something is done for it.
@@ -53,6 +55,11 @@ impl Account {
     /// Whether the deadline has passed.
     pub(crate) fn expired(&self) -> bool {
         self.operation.deadline().expired(self.now())
+    }
+
+    /// What is to go wrong.
+    pub(crate) fn points(&self) -> &Points {
+        &self.port.points
     }
 
     fn now(&self) -> Nanos {
@@ -96,6 +103,14 @@ impl Account {
         } else if grpc == Some(true) {
             self.outcome = Some(Outcome::Ok);
         }
+    }
+
+    /// The response is handed over from now on. It is counted as a response before it stops being an unanswered exchange.
+    pub(crate) fn answer(&mut self, writers: Option<Arc<Writers>>) -> Arc<Writing> {
+        self.operation.answer();
+        let writing = Writing::begin(self.port.lifecycle.respond(), self.port.metrics.responses(), writers);
+        self.open = None;
+        writing
     }
 
     /// The response was handed over in full.

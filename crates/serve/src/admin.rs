@@ -12,7 +12,9 @@ use serde_json::json;
 
 use crate::{
     health::{Readiness, State},
+    lifecycle::{Lifecycle, Stage},
     metrics::{self, Registry},
+    supervisor::Supervisor,
 };
 
 /// The routes of the admin port, with `extra` beside them (`/policy`, for one). Panics if `extra` claims one of ours.
@@ -33,6 +35,32 @@ pub fn router(readiness: &Readiness, registry: &Registry, extra: Router) -> Rout
             get(async move || ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], registry.encode())),
         )
         .merge(extra)
+}
+
+/// `/lifecycle`: the stage, the milliseconds spent in each so far, what the process waits for, and its live tasks by name.
+pub fn lifecycle(lifecycle: &Lifecycle, supervisor: &Supervisor) -> Router {
+    let (lifecycle, supervisor) = (lifecycle.clone(), supervisor.clone());
+    Router::new().route("/lifecycle", get(async move || answer(true, standing(&lifecycle, &supervisor))))
+}
+
+fn standing(lifecycle: &Lifecycle, supervisor: &Supervisor) -> serde_json::Value {
+    let spent = lifecycle.spent();
+    let stage = |stage: Stage| (stage.as_str().to_owned(), spent[stage.index()].as_millis_f64().into());
+    let live = supervisor.by_name().into_iter().filter(|(_, counts)| counts.live() > 0);
+    let ended = supervisor.counts();
+    json!({
+        "stage": lifecycle.stage().as_str(),
+        "spent_ms": Stage::ALL.into_iter().map(stage).collect::<serde_json::Map<_, _>>(),
+        "exchanges": lifecycle.open_count(),
+        "responses": lifecycle.responding_count(),
+        "tasks": live.map(|(task, counts)| (task.to_owned(), counts.live().into())).collect::<serde_json::Map<_, _>>(),
+        "ended": {
+            "completed": ended.completed,
+            "cancelled": ended.cancelled,
+            "panicked": ended.panicked,
+            "aborted": ended.aborted,
+        },
+    })
 }
 
 fn describe(state: &State, passes: fn(&State) -> bool) -> Response {

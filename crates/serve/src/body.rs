@@ -2,6 +2,7 @@
 
 use std::{
     pin::Pin,
+    sync::atomic::Ordering,
     task::{Context, Poll, ready},
 };
 
@@ -9,9 +10,10 @@ use base::{Reason, Refusal};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt as _;
+use prometheus_client::metrics::gauge::Gauge;
 use tonic::{Status, metadata::MetadataValue};
 
-use crate::render;
+use crate::{metrics::signed, render};
 
 /// Length of the prefix of a gRPC message: one byte of flags, four of length.
 const PREFIX_BYTES: usize = 5;
@@ -25,6 +27,8 @@ pub struct Bounded<B> {
     bytes_max: usize,
     seen: usize,
     grpc: Option<Framing>,
+    /// The largest that was taken.
+    largest: Option<Gauge>,
 }
 
 /// Position within the stream of length-prefixed messages.
@@ -33,12 +37,19 @@ struct Framing {
     prefix: [u8; PREFIX_BYTES],
     have: usize,
     message_left: usize,
+    largest: usize,
 }
 
 impl<B> Bounded<B> {
     /// Bounds the whole body (HTTP), or each message of it (gRPC, where a stream may go on).
     pub fn new(inner: B, bytes_max: usize, grpc: bool) -> Self {
-        Self { inner, bytes_max, seen: 0, grpc: grpc.then(Framing::default) }
+        Self { inner, bytes_max, seen: 0, grpc: grpc.then(Framing::default), largest: None }
+    }
+
+    /// Tells how large the bodies are that were taken, or their messages.
+    pub(crate) fn measured(mut self, largest: Gauge) -> Self {
+        self.largest = Some(largest);
+        self
     }
 }
 
@@ -107,6 +118,7 @@ impl Framing {
                     return false;
                 }
                 self.message_left = declared;
+                self.largest = self.largest.max(declared);
                 self.have = 0;
             }
         }
@@ -146,6 +158,10 @@ where
             };
             if !within {
                 return Poll::Ready(Some(Err(render::status(&too_large(bytes_max)))));
+            }
+            if let Some(largest) = &self.largest {
+                let taken = self.grpc.as_ref().map_or(seen, |framing| framing.largest);
+                largest.inner().fetch_max(signed(taken), Ordering::Relaxed);
             }
         }
         Poll::Ready(Some(Ok(frame)))

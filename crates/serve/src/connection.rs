@@ -5,7 +5,10 @@ use std::{
     future::Future,
     io,
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll},
     time::Duration,
 };
@@ -21,16 +24,20 @@ use tokio::{
 };
 
 use crate::{
+    Limits,
     exchange::{Accounted, Exchange, Port, Term},
     io::Guarded,
     metrics::LATE_AFTER,
-    supervisor::Supervisor,
+    supervisor::{Kind, Supervisor},
+    writing::Writers,
 };
 
 /// First bytes of HTTP/2 (RFC 9113 section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// Name of a stream's task.
+const STREAM_TASK: &str = "stream";
 /// Bytes that one stream may have waiting for the socket.
-const SEND_BUFFER_BYTES: usize = 64 * 1_024;
+pub const SEND_BUFFER_BYTES: usize = 64 * 1_024;
 /// Least read buffer that hyper takes for HTTP/1.
 const HTTP1_BUFFER_BYTES_MIN: usize = 8 * 1_024;
 /// hyper itself enforces this many times the header bound, so that our own refusal, which names its reason, comes first.
@@ -43,27 +50,49 @@ where
 {
     port.metrics.connection_opened();
     let _closed = Closed(Arc::clone(&port));
+    let limits = Arc::clone(&port.limits.load());
     let quiesce = port.lifecycle.quiesce_token().clone();
     let mut io = io;
     let told = tokio::select! {
         biased; // A socket that has sent nothing yet never holds the drain.
         () = quiesce.cancelled() => return,
-        told = tell_protocol(&mut io, port.limits.first_byte_timeout.into()) => told,
+        told = tell_protocol(&mut io, limits.first_byte_timeout.into()) => told,
     };
     let (http2, peeked) = match told {
         Ok(told) => told,
         Err(error) => {
+            if error.kind() == io::ErrorKind::TimedOut {
+                port.metrics.connection_silent();
+            }
             tracing::debug!(%error, "connection closed before its first request");
             return;
         }
     };
-    let io = TokioIo::new(Guarded::new(io, peeked, port.limits.write_stall_timeout.into()));
+    let io = Guarded::new(io, peeked, limits.write_stall_timeout.into());
+    let stalled = io.stalled();
+    let io = TokioIo::new(io);
     let current = Current::default();
-    let service = Exchanges { port: Arc::clone(&port), current: current.clone() };
-    let result =
-        if http2 { serve_http2(io, service, supervisor).await } else { serve_http1(io, service).await };
+    let writers = Writers::new(Arc::clone(&port.clock));
+    let service = Exchanges {
+        port: Arc::clone(&port),
+        limits,
+        current: current.clone(),
+        writers: Arc::clone(&writers),
+    };
+    let result = if http2 {
+        serve_http2(io, service, supervisor, &stalled).await
+    } else {
+        serve_http1(io, service).await
+    };
     if let Err(error) = result {
+        if error.is_timeout() && !stalled.load(Ordering::Relaxed) {
+            port.metrics.connection_silent();
+        }
         tracing::debug!(%error, "connection ended");
+    }
+    if stalled.load(Ordering::Relaxed) {
+        tracing::debug!(responses = writers.waiting(), "the peer stopped reading");
+        port.metrics.readers_cut(writers.waiting());
     }
 }
 
@@ -98,13 +127,20 @@ async fn tell_protocol<I: AsyncRead + Unpin>(io: &mut I, bound: Duration) -> io:
     Ok((http2, peeked.freeze()))
 }
 
-async fn serve_http2<I>(io: I, service: Exchanges, supervisor: Supervisor) -> Result<(), hyper::Error>
+async fn serve_http2<I>(
+    io: I,
+    service: Exchanges,
+    supervisor: Supervisor,
+    stalled: &AtomicBool,
+) -> Result<(), hyper::Error>
 where
     I: hyper::rt::Read + hyper::rt::Write + Send + Unpin + 'static,
 {
     let port = Arc::clone(&service.port);
-    let limits = &port.limits;
-    let executor = StreamExecutor { supervisor, port: Arc::clone(&port), current: service.current.clone() };
+    let limits = Arc::clone(&service.limits);
+    let writers = Arc::clone(&service.writers);
+    let streams = supervisor.kind(STREAM_TASK);
+    let executor = StreamExecutor { streams, port: Arc::clone(&port), current: service.current.clone() };
     let mut builder = conn::http2::Builder::new(executor);
     builder
         .timer(TokioTimer::new())
@@ -131,6 +167,11 @@ where
                 connection.as_mut().graceful_shutdown();
             }
             result = connection.as_mut() => return result,
+            // hyper has no hold any more on a stream whose body it has taken, so the whole connection goes.
+            () = writers.stalled(limits.write_stall_timeout) => {
+                stalled.store(true, Ordering::Relaxed);
+                return Ok(());
+            }
         }
     }
 }
@@ -141,10 +182,10 @@ where
 {
     let port = Arc::clone(&service.port);
     let buffer_bytes =
-        (port.limits.header_bytes_max.saturating_mul(HEADER_SLACK) as usize).max(HTTP1_BUFFER_BYTES_MIN);
+        (service.limits.header_bytes_max.saturating_mul(HEADER_SLACK) as usize).max(HTTP1_BUFFER_BYTES_MIN);
     let connection = conn::http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(Duration::from(port.limits.keep_alive_interval))
+        .header_read_timeout(Duration::from(service.limits.keep_alive_interval))
         .max_buf_size(buffer_bytes)
         .serve_connection(io, service);
     tokio::pin!(connection);
@@ -182,7 +223,10 @@ impl Current {
 /// The service of one connection.
 struct Exchanges {
     port: Arc<Port>,
+    /// Those that the connection was accepted under.
+    limits: Arc<Limits>,
     current: Current,
+    writers: Arc<Writers>,
 }
 
 impl Service<Request<Incoming>> for Exchanges {
@@ -191,7 +235,7 @@ impl Service<Request<Incoming>> for Exchanges {
     type Future = Exchange;
 
     fn call(&self, request: Request<Incoming>) -> Exchange {
-        let (exchange, term) = self.port.begin(request);
+        let (exchange, term) = self.port.begin_on(request, Some(Arc::clone(&self.writers)));
         self.current.put(term);
         exchange
     }
@@ -200,7 +244,7 @@ impl Service<Request<Incoming>> for Exchanges {
 /// Puts every stream of a connection under supervision and a time bound.
 #[derive(Clone)]
 struct StreamExecutor {
-    supervisor: Supervisor,
+    streams: Kind,
     port: Arc<Port>,
     current: Current,
 }
@@ -211,7 +255,7 @@ where
 {
     fn execute(&self, future: F) {
         let term = self.current.take().filter(|term| term.deadline.instant() < base::Nanos::MAX);
-        self.supervisor.start(StreamTask { future, timer: None, term, port: Arc::clone(&self.port) });
+        self.streams.start(StreamTask { future, timer: None, term, port: Arc::clone(&self.port) });
     }
 }
 

@@ -11,8 +11,13 @@ use std::{
 };
 
 use base::{
-    Clock, Deadline, Nanos, Phase, Reason, Refusal, headers, ids::IdSource, timeout, trace::TraceContext,
+    Clock, Deadline, Nanos, Phase, Reason, Refusal, headers,
+    ids::IdSource,
+    inject::{Pass, Point, Points},
+    timeout,
+    trace::TraceContext,
 };
+use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Request, Response, header};
 use http_body::{Body as _, Frame, SizeHint};
 use pin_project_lite::pin_project;
@@ -20,7 +25,7 @@ use tokio::time::Sleep;
 use tonic::{Status, body::Body};
 
 use crate::{
-    Limits, Routes,
+    InForce, Limits, Routes, Snapshot,
     account::{Account, GRPC_STATUS, Panicked},
     body::{self, Bounded},
     lifecycle::Lifecycle,
@@ -29,10 +34,15 @@ use crate::{
     routes::{self, Handling},
     telemetry::Tracer,
     work::{Operation, Progress, Work},
+    writing::{PIECE_BYTES_MAX, Writers, Writing},
 };
 
 /// Suggested to a caller that met a quiescing process.
 const QUIESCE_RETRY_AFTER: Nanos = Nanos::from_millis(1_000);
+/// Suggested to a caller that met a process with as many requests as it takes.
+const FULL_RETRY_AFTER: Nanos = Nanos::from_millis(50);
+/// Attribute of the span: the policy that the request came in under.
+const GENERATION_ATTRIBUTE: &str = "mercury.policy.generation";
 /// Longest W3C `tracestate` that is passed on; a longer one is dropped, as the recommendation allows.
 const TRACESTATE_BYTES_MAX: usize = 512;
 
@@ -64,6 +74,8 @@ pub struct Arrival {
     pub trace: TraceContext,
     /// W3C vendor state, empty when there was none.
     pub tracestate: String,
+    /// What the process goes by, as it was when the head arrived.
+    pub snapshot: Snapshot,
     work: Work,
 }
 
@@ -77,6 +89,7 @@ impl Arrival {
             progress: Progress::default(),
             trace,
             tracestate: String::new(),
+            snapshot: Snapshot::default(),
             work: Work::default(),
         }
     }
@@ -112,7 +125,7 @@ pub struct Port {
     /// What is served.
     pub routes: Routes,
     /// Bounds.
-    pub limits: Limits,
+    pub limits: InForce,
     /// Time.
     pub clock: Arc<dyn Clock>,
     /// Ids of spans.
@@ -123,6 +136,8 @@ pub struct Port {
     pub metrics: ServerMetrics,
     /// Spans of the process.
     pub tracer: Tracer,
+    /// Failures on purpose.
+    pub points: Points,
 }
 
 impl Port {
@@ -132,12 +147,30 @@ impl Port {
         B: http_body::Body<Data = bytes::Bytes> + Send + Unpin + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
+        self.begin_on(request, None)
+    }
+
+    /// Begins an exchange of a connection, whose responses `writers` watches.
+    pub(crate) fn begin_on<B>(
+        self: &Arc<Self>,
+        request: Request<B>,
+        writers: Option<Arc<Writers>>,
+    ) -> (Exchange, Term)
+    where
+        B: http_body::Body<Data = bytes::Bytes> + Send + Unpin + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
         let now = self.clock.now();
         let face = routes::face(&request);
         let (trace, tracestate) = remote_trace(request.headers());
-        let span = self.tracer.start(request.uri().path(), trace, &self.ids);
+        let mut span = self.tracer.start(request.uri().path(), trace, &self.ids);
         self.metrics.offered();
-        let grant = self.grant(&request);
+        // Once for the whole exchange: it never mixes two generations.
+        let limits = self.limits.load();
+        if let Some(generation) = limits.generation {
+            span.set(GENERATION_ATTRIBUTE, i64::try_from(generation).unwrap_or(i64::MAX));
+        }
+        let grant = self.grant(&request, &limits);
         let deadline =
             grant.as_ref().map_or(Deadline::at(Nanos::MAX), |grant| Deadline::after(now, grant.budget));
         let operation = Operation::begin(Arc::clone(self), deadline, TraceLabel::of(Some(&span.context())));
@@ -147,8 +180,9 @@ impl Port {
         let mut account = Account::open(Arc::clone(self), operation, now, span);
         let started = grant.and_then(|Grant { budget, asked }| {
             let progress = progress.clone();
-            let arrival = Arrival { at: now, deadline, asked, progress, trace, tracestate, work };
-            self.start(request, face, arrival, budget)
+            let snapshot = limits.snapshot.clone();
+            let arrival = Arrival { at: now, deadline, asked, progress, trace, tracestate, snapshot, work };
+            self.start(request, face, arrival, budget, &limits)
         });
         let state = match started {
             Ok(handling) => Answer::Handling { handling, timer: self.timer(deadline, now) },
@@ -157,34 +191,45 @@ impl Port {
                 Answer::Refused(Some(render::response(&refusal, face)))
             }
         };
-        (Exchange { state, face, account: Some(account) }, Term { deadline, progress })
+        (Exchange { state, face, account: Some(account), writers }, Term { deadline, progress })
     }
 
     /// Checks the head, then hands the request to its handler.
     fn start<B>(
-        &self,
+        self: &Arc<Self>,
         request: Request<B>,
         face: Face,
         arrival: Arrival,
         budget: Nanos,
+        limits: &Limits,
     ) -> Result<Handling, Refusal>
     where
         B: http_body::Body<Data = bytes::Bytes> + Send + Unpin + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let header_bytes_max = self.limits.header_bytes_max as usize;
-        if header_bytes(request.headers()) > header_bytes_max {
+        let header_bytes_max = limits.header_bytes_max as usize;
+        let header_bytes = header_bytes(request.headers());
+        if header_bytes > header_bytes_max {
             let message = format!("request headers exceed {header_bytes_max} bytes");
             return Err(Refusal::new(Reason::HeadersTooLarge, message));
         }
+        self.metrics.header_bytes(header_bytes);
         if self.lifecycle.is_quiescing() {
             let refusal = Refusal::new(Reason::Quiescing, "the process is shutting down");
             return Err(refusal.retry_after(QUIESCE_RETRY_AFTER));
         }
+        let long_lived = self.routes.is_long_lived(request.uri().path());
+        let requests_max = limits.requests_max as usize;
+        // This one is among them. A response that nobody reads is work as well. Whoever asks after the process's health is told, however busy it is.
+        let under_way = self.lifecycle.open_count() + self.lifecycle.responding_count();
+        if under_way > requests_max && !long_lived {
+            let message = format!("{requests_max} requests are under way, the most that this process takes");
+            return Err(Refusal::new(Reason::Overload, message).retry_after(FULL_RETRY_AFTER));
+        }
         if budget.is_zero() {
             return Err(Refusal::deadline(Phase::Ingress));
         }
-        let bytes_max = self.limits.body_bytes_max as usize;
+        let bytes_max = limits.body_bytes_max as usize;
         let announced = request.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
         // A gRPC body is prefixed, so its announced length may exceed that of its message.
         if face == Face::Http
@@ -192,13 +237,27 @@ impl Port {
         {
             return Err(body::too_large(bytes_max));
         }
-        let mut request = request.map(|body| Body::new(Bounded::new(body, bytes_max, face == Face::Grpc)));
+        let largest = self.metrics.body_bytes();
+        let bounded = |body| Bounded::new(body, bytes_max, face == Face::Grpc).measured(largest.clone());
+        let mut request = request.map(|body| Body::new(bounded(body)));
         request.extensions_mut().insert(arrival);
+        if self.points.is_armed(Point::Admitted) && !long_lived {
+            return Ok(Box::pin(Arc::clone(self).start_injected(request, face)));
+        }
         self.routes.dispatch(request, face)
     }
 
+    /// As the end of [`Port::start`], past the point between admission and parsing.
+    async fn start_injected(self: Arc<Self>, request: Request<Body>, face: Face) -> Response<Body> {
+        let passed = self.points.pass(Point::Admitted).await.map_err(Refusal::from);
+        match passed.and_then(|()| self.routes.dispatch(request, face)) {
+            Ok(handling) => handling.await,
+            Err(refusal) => render::response(&refusal, face),
+        }
+    }
+
     /// The time that the caller grants, clamped; the default when it names none.
-    fn grant<B>(&self, request: &Request<B>) -> Result<Grant, Refusal> {
+    fn grant<B>(&self, request: &Request<B>, limits: &Limits) -> Result<Grant, Refusal> {
         let mut values = request.headers().get_all(&GRPC_TIMEOUT).iter();
         let asked = match (values.next(), values.next()) {
             (None, _) => None,
@@ -209,7 +268,7 @@ impl Port {
         let budget = if self.routes.is_long_lived(request.uri().path()) {
             asked.unwrap_or(Nanos::MAX)
         } else {
-            asked.unwrap_or(self.limits.default_timeout).min(self.limits.timeout_max)
+            asked.unwrap_or(limits.default_timeout).min(limits.timeout_max)
         };
         Ok(Grant { budget, asked: asked.is_some() })
     }
@@ -275,6 +334,7 @@ pub struct Exchange {
     face: Face,
     /// Until the response takes it over.
     account: Option<Account>,
+    writers: Option<Arc<Writers>>,
 }
 
 impl Future for Exchange {
@@ -291,14 +351,17 @@ impl Future for Exchange {
             account.stop();
             render::response(&refusal, this.face)
         });
-        account.operation().answer();
         account.note(response.headers(), Some(response.status()));
         let (head, inner) = response.into_parts();
         if inner.is_end_stream() {
             account.complete();
         }
         match this.account.take() {
-            Some(account) => Poll::Ready(Ok(Response::from_parts(head, Accounted { inner, account }))),
+            Some(mut account) => {
+                let writing = account.answer(this.writers.take());
+                let body = Accounted { inner, account, writing, rest: Bytes::new(), pass: Due::Frame };
+                Poll::Ready(Ok(Response::from_parts(head, body)))
+            }
             None => Poll::Pending,
         }
     }
@@ -317,12 +380,23 @@ fn succeeded(response: &Response<Body>) -> bool {
     response.status().is_success() && response.headers().get(&GRPC_STATUS).is_none_or(|status| status == "0")
 }
 
+/// Whether the injection point before the next frame of a response was passed.
+enum Due {
+    Frame,
+    Pass(Pass),
+    Passed,
+}
+
 pin_project! {
     /// A response body that settles the exchange's accounts when it ends or is dropped.
     pub struct Accounted {
         #[pin]
         inner: Body,
         account: Account,
+        writing: Arc<Writing>,
+        // Of a frame that is larger than what is handed over at once.
+        rest: Bytes,
+        pass: Due,
     }
 
     impl PinnedDrop for Accounted {
@@ -333,40 +407,83 @@ pin_project! {
     }
 }
 
+impl Accounted {
+    /// Passes the point before the next frame, once a frame.
+    fn pass(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Status>> {
+        let this = self.project();
+        if matches!(this.pass, Due::Frame) && this.account.points().is_armed(Point::Respond) {
+            *this.pass = Due::Pass(this.account.points().pass(Point::Respond));
+        }
+        let Due::Pass(pass) = this.pass else { return Poll::Ready(Ok(())) };
+        let passed = match this.account.guard(|| Pin::new(pass).poll(cx)) {
+            Ok(poll) => ready!(poll).map_err(|injected| render::status(&injected.into())),
+            Err(Panicked) => Err(Status::internal("the handler panicked")),
+        };
+        *this.pass = Due::Passed;
+        Poll::Ready(passed)
+    }
+}
+
 impl http_body::Body for Accounted {
-    type Data = bytes::Bytes;
+    type Data = Bytes;
     type Error = Status;
 
     fn poll_frame(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<bytes::Bytes>, Status>>> {
-        let mut this = self.project();
-        let Ok(polled) = this.account.guard(|| this.inner.as_mut().poll_frame(cx)) else {
-            this.account.fail();
-            return Poll::Ready(Some(Err(Status::internal("the handler panicked"))));
-        };
-        let frame = ready!(polled);
-        match &frame {
-            Some(Ok(frame)) => {
-                if let Some(trailers) = frame.trailers_ref() {
-                    this.account.note(trailers, None);
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if self.rest.is_empty() {
+            if let Err(status) = ready!(self.as_mut().pass(cx)) {
+                self.project().account.fail();
+                return Poll::Ready(Some(Err(status)));
+            }
+            let mut this = self.as_mut().project();
+            let Ok(polled) = this.account.guard(|| this.inner.as_mut().poll_frame(cx)) else {
+                this.account.fail();
+                return Poll::Ready(Some(Err(Status::internal("the handler panicked"))));
+            };
+            let frame = ready!(polled);
+            *this.pass = Due::Frame;
+            match frame {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => *this.rest = data,
+                    Err(frame) => {
+                        if let Some(trailers) = frame.trailers_ref() {
+                            this.account.note(trailers, None);
+                        }
+                        this.account.complete();
+                        return Poll::Ready(Some(Ok(frame)));
+                    }
+                },
+                Some(Err(status)) => {
+                    this.account.fail();
+                    return Poll::Ready(Some(Err(status)));
                 }
-                if frame.is_trailers() || this.inner.is_end_stream() {
+                None => {
                     this.account.complete();
+                    return Poll::Ready(None);
                 }
             }
-            Some(Err(_)) => this.account.fail(),
-            None => this.account.complete(),
         }
-        Poll::Ready(frame)
+        let this = self.project();
+        let piece = this.rest.split_to(this.rest.len().min(PIECE_BYTES_MAX));
+        if this.rest.is_empty() && this.inner.is_end_stream() {
+            this.account.complete();
+        }
+        Poll::Ready(Some(Ok(Frame::data(this.writing.mark(piece)))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
+        self.rest.is_empty() && self.inner.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
+        let (inner, rest) = (self.inner.size_hint(), self.rest.len() as u64);
+        let mut hint = SizeHint::new();
+        hint.set_lower(inner.lower() + rest);
+        if let Some(upper) = inner.upper() {
+            hint.set_upper(upper + rest);
+        }
+        hint
     }
 }

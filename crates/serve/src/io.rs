@@ -5,6 +5,10 @@ use std::{
     future::Future as _,
     io,
     pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll},
     time::Duration,
 };
@@ -22,12 +26,19 @@ pub struct Guarded<I> {
     stall_timeout: Duration,
     /// Armed while a write waits. Boxed, since most connections never wait.
     stall: Option<Pin<Box<Sleep>>>,
+    /// Whether it ran out. Libraries on the way up wrap the error beyond recognition.
+    stalled: Arc<AtomicBool>,
 }
 
 impl<I> Guarded<I> {
     /// Wraps a connection whose first bytes were already read.
     pub fn new(io: I, peeked: Bytes, stall_timeout: Duration) -> Self {
-        Self { io, peeked, stall_timeout, stall: None }
+        Self { io, peeked, stall_timeout, stall: None, stalled: Arc::default() }
+    }
+
+    /// Whether the peer was cut because it stopped reading, from now on.
+    pub fn stalled(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.stalled)
     }
 
     /// A write that made progress disarms the timer; one that waits arms it, and fails once it ran out.
@@ -40,6 +51,7 @@ impl<I> Guarded<I> {
         let stall = self.stall.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
         match stall.as_mut().poll(cx) {
             Poll::Ready(()) => {
+                self.stalled.store(true, Ordering::Relaxed);
                 Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer stopped reading")))
             }
             Poll::Pending => Poll::Pending,

@@ -1,15 +1,21 @@
-//! Lifecycle: the named phases of a process, and the count of exchanges that a drain waits for.
+//! Lifecycle: the named phases of a process, when it was in each, and what a drain waits for.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
-use tokio::sync::{Notify, watch};
+use base::{Clock, Nanos};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::count::{Open, OpenCount};
+
 /// Where the process is (DESIGN 3.10).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
     /// Built, not yet ready.
     Starting,
@@ -17,7 +23,9 @@ pub enum Stage {
     Serving,
     /// Readiness is withdrawn; nothing new is admitted.
     Quiescing,
-    /// Listeners are closed; what was admitted finishes within the drain bound.
+    /// Listeners close, and whatever else would bring new work.
+    Closing,
+    /// What was admitted finishes within the drain bound.
     Draining,
     /// Effects are settled and essential telemetry is flushed.
     Reconciling,
@@ -26,60 +34,77 @@ pub enum Stage {
 }
 
 impl Stage {
+    /// All of them, in order.
+    pub const ALL: [Self; 7] = [
+        Self::Starting,
+        Self::Serving,
+        Self::Quiescing,
+        Self::Closing,
+        Self::Draining,
+        Self::Reconciling,
+        Self::Terminating,
+    ];
+
     /// The name used in logs, answers and metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Starting => "starting",
             Self::Serving => "serving",
             Self::Quiescing => "quiescing",
+            Self::Closing => "closing_producers",
             Self::Draining => "draining",
             Self::Reconciling => "reconciling",
             Self::Terminating => "terminating",
         }
     }
-}
 
-/// Shared by every port of a process. Clones share one state.
-#[derive(Clone, Debug)]
-pub struct Lifecycle {
-    stage: watch::Sender<Stage>,
-    quiesce: CancellationToken,
-    kill: CancellationToken,
-    exchanges: Arc<Exchanges>,
-}
-
-#[derive(Debug, Default)]
-struct Exchanges {
-    open: AtomicUsize,
-    none_left: Notify,
-}
-
-/// One exchange that the drain waits for; ends when dropped.
-#[derive(Debug)]
-pub struct OpenExchange(Arc<Exchanges>);
-
-impl Drop for OpenExchange {
-    fn drop(&mut self) {
-        if self.0.open.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.0.none_left.notify_waiters();
-        }
+    /// Position in [`Stage::ALL`], for tables.
+    pub const fn index(self) -> usize {
+        self as usize
     }
 }
 
-impl Default for Lifecycle {
-    fn default() -> Self {
-        Self::new()
+/// Stands for a moment that has not come.
+const NEVER: u64 = Nanos::MAX.get();
+
+/// Shared by every port of a process. Clones share one state.
+#[derive(Clone)]
+pub struct Lifecycle {
+    stage: watch::Sender<Stage>,
+    clock: Arc<dyn Clock>,
+    /// When each stage was entered.
+    entered: Arc<[AtomicU64; Stage::ALL.len()]>,
+    quiesce: CancellationToken,
+    kill: CancellationToken,
+    listeners: OpenCount,
+    exchanges: OpenCount,
+    responses: OpenCount,
+}
+
+impl fmt::Debug for Lifecycle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lifecycle")
+            .field("stage", &self.stage())
+            .field("exchanges", &self.exchanges.now())
+            .field("responses", &self.responses.now())
+            .finish_non_exhaustive()
     }
 }
 
 impl Lifecycle {
     /// Starting, with nothing open.
-    pub fn new() -> Self {
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        let entered = std::array::from_fn(|_| AtomicU64::new(NEVER));
+        entered[Stage::Starting.index()].store(clock.now().get(), Ordering::Relaxed);
         Self {
             stage: watch::Sender::new(Stage::Starting),
+            clock,
+            entered: Arc::new(entered),
             quiesce: CancellationToken::new(),
             kill: CancellationToken::new(),
-            exchanges: Arc::default(),
+            listeners: OpenCount::default(),
+            exchanges: OpenCount::default(),
+            responses: OpenCount::default(),
         }
     }
 
@@ -95,10 +120,20 @@ impl Lifecycle {
 
     /// Moves on. Stages never go back; an earlier one is ignored.
     pub fn advance(&self, to: Stage) {
+        let now = self.clock.now();
         self.stage.send_if_modified(|stage| {
             let moves = *stage < to;
             if moves {
-                tracing::debug!(from = stage.as_str(), to = to.as_str(), "lifecycle");
+                self.entered[to.index()].store(now.get(), Ordering::Relaxed);
+                let after = now.saturating_sub(self.entered(*stage).unwrap_or(now));
+                tracing::info!(
+                    from = stage.as_str(),
+                    to = to.as_str(),
+                    %after,
+                    exchanges = self.exchanges.now(),
+                    responses = self.responses.now(),
+                    "lifecycle"
+                );
                 *stage = to;
             }
             moves
@@ -106,6 +141,24 @@ impl Lifecycle {
         if to >= Stage::Quiescing {
             self.quiesce.cancel();
         }
+    }
+
+    fn entered(&self, stage: Stage) -> Option<Nanos> {
+        let at = self.entered[stage.index()].load(Ordering::Relaxed);
+        (at != NEVER).then(|| Nanos::new(at))
+    }
+
+    /// Time spent in each stage so far, by [`Stage::index`]. A stage that was passed over took none.
+    pub fn spent(&self) -> [Nanos; Stage::ALL.len()] {
+        let mut spent = [Nanos::ZERO; Stage::ALL.len()];
+        let mut until = self.clock.now();
+        for stage in Stage::ALL.into_iter().rev() {
+            if let Some(at) = self.entered(stage) {
+                spent[stage.index()] = until.saturating_sub(at);
+                until = until.min(at);
+            }
+        }
+        spent
     }
 
     /// Cuts every connection, with whatever it still carries.
@@ -128,51 +181,83 @@ impl Lifecycle {
         &self.kill
     }
 
-    /// Counts an exchange in.
-    pub fn open(&self) -> OpenExchange {
-        self.exchanges.open.fetch_add(1, Ordering::AcqRel);
-        OpenExchange(Arc::clone(&self.exchanges))
+    /// Counts a listener in, until it is closed.
+    pub fn listen(&self) -> Open {
+        self.listeners.enter()
     }
 
-    /// Exchanges that have not ended.
+    /// Counts an exchange in, until it is answered.
+    pub fn open(&self) -> Open {
+        self.exchanges.enter()
+    }
+
+    /// Counts a response in, until its reader has taken all of it.
+    pub fn respond(&self) -> Open {
+        self.responses.enter()
+    }
+
+    /// Exchanges that are not answered.
     pub fn open_count(&self) -> usize {
-        self.exchanges.open.load(Ordering::Acquire)
+        self.exchanges.now()
     }
 
-    /// Ends when no exchange is open.
+    /// Responses that were begun, and that their readers have not taken.
+    pub fn responding_count(&self) -> usize {
+        self.responses.now()
+    }
+
+    /// Ends when no listener is open.
+    pub async fn no_listener(&self) {
+        self.listeners.none().await;
+    }
+
+    /// Ends when every exchange is answered and every answer has left.
     pub async fn no_exchange(&self) {
         loop {
-            let none_left = self.exchanges.none_left.notified();
-            tokio::pin!(none_left);
-            // Registered before the count is read, so that the last exchange cannot end unseen in between.
-            none_left.as_mut().enable();
-            if self.open_count() == 0 {
+            self.exchanges.none().await;
+            // What is answered meanwhile becomes a response before it stops being an exchange.
+            self.responses.none().await;
+            if self.exchanges.now() == 0 {
                 return;
             }
-            none_left.await;
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use base::clock::MonotonicClock;
+    use futures_util::FutureExt as _;
+
     use super::*;
 
+    /// A clock that stands where it was put.
+    #[derive(Default)]
+    struct Hand(AtomicU64);
+
+    impl Clock for Hand {
+        fn now(&self) -> Nanos {
+            Nanos::from_millis(self.0.load(Ordering::Relaxed))
+        }
+    }
+
     #[tokio::test]
-    async fn a_drain_waits_for_the_last_exchange() {
-        let lifecycle = Lifecycle::new();
+    async fn a_drain_waits_for_the_last_answer_to_leave() {
+        let lifecycle = Lifecycle::new(Arc::new(MonotonicClock));
         let (first, second) = (lifecycle.open(), lifecycle.open());
-        let mut drained = tokio_test_task(lifecycle.clone());
-        assert!(!drained.poll_once().await);
-        drop(first);
-        assert!(!drained.poll_once().await);
-        drop(second);
-        assert!(drained.poll_once().await);
+        let drained = lifecycle.no_exchange();
+        tokio::pin!(drained);
+        assert!(drained.as_mut().now_or_never().is_none());
+        let response = lifecycle.respond();
+        drop((first, second));
+        assert!(drained.as_mut().now_or_never().is_none(), "it is answered, and not read");
+        drop(response);
+        assert!(drained.now_or_never().is_some());
     }
 
     #[test]
     fn stages_never_go_back() {
-        let lifecycle = Lifecycle::new();
+        let lifecycle = Lifecycle::new(Arc::new(MonotonicClock));
         lifecycle.advance(Stage::Draining);
         lifecycle.advance(Stage::Serving);
         assert_eq!(lifecycle.stage(), Stage::Draining);
@@ -180,16 +265,15 @@ mod tests {
         assert!(!lifecycle.kill_token().is_cancelled());
     }
 
-    /// Polls a drain by hand.
-    struct Polled(std::pin::Pin<Box<dyn Future<Output = ()>>>);
-
-    fn tokio_test_task(lifecycle: Lifecycle) -> Polled {
-        Polled(Box::pin(async move { lifecycle.no_exchange().await }))
-    }
-
-    impl Polled {
-        async fn poll_once(&mut self) -> bool {
-            std::future::poll_fn(|cx| std::task::Poll::Ready(self.0.as_mut().poll(cx).is_ready())).await
+    #[test]
+    fn each_stage_is_timed_and_one_that_was_passed_over_took_none() {
+        let clock = Arc::new(Hand::default());
+        let lifecycle = Lifecycle::new(Arc::clone(&clock) as Arc<dyn Clock>);
+        for (at_ms, stage) in [(3, Stage::Serving), (10, Stage::Quiescing), (11, Stage::Draining)] {
+            clock.0.store(at_ms, Ordering::Relaxed);
+            lifecycle.advance(stage);
         }
+        clock.0.store(31, Ordering::Relaxed);
+        assert_eq!(lifecycle.spent().map(|spent| spent.as_millis()), [3, 7, 1, 0, 20, 0, 0]);
     }
 }

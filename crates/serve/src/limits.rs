@@ -1,5 +1,8 @@
-//! Limits: the named maximum of everything that a peer can make this process hold.
+//! Limits: the named maximum of everything that a peer can make this process hold, and which ones are in force.
 
+use std::{any::Any, fmt, sync::Arc};
+
+use arc_swap::{ArcSwap, Guard};
 use base::Nanos;
 
 /// Bounds of one port. Every field is enforced by the shell and observable as a metric or a refusal.
@@ -7,6 +10,9 @@ use base::Nanos;
 pub struct Limits {
     /// Open connections; a further one is accepted and closed at once.
     pub connections_max: u32,
+    /// Requests of the process that are not answered; a further one is refused. A connection bound alone bounds nothing, since each
+    /// carries many streams.
+    pub requests_max: u32,
     /// Concurrent streams of one HTTP/2 connection, announced in SETTINGS. Above the admitted bounds, so that it is no
     /// hidden queue.
     pub streams_max: u32,
@@ -16,7 +22,7 @@ pub struct Limits {
     pub body_bytes_max: u32,
     /// Until a new connection has sent its first bytes.
     pub first_byte_timeout: Nanos,
-    /// A peer that lets written bytes wait longer than this is cut.
+    /// A peer that takes nothing of a response for longer than this is cut.
     pub write_stall_timeout: Nanos,
     /// Between HTTP/2 PINGs, also while idle.
     pub keep_alive_interval: Nanos,
@@ -36,6 +42,57 @@ pub struct Limits {
     pub timeout_max: Nanos,
     /// From the signal to the end of the last exchange.
     pub drain: Nanos,
+    /// Generation of the document that these bounds come from, if one does.
+    pub generation: Option<u64>,
+    /// What else is decided by the document that these bounds come from. A request keeps it from its head to its end.
+    pub snapshot: Snapshot,
+}
+
+/// A document in force, of a type that whoever serves knows. Clones share it.
+#[derive(Clone, Default)]
+pub struct Snapshot(Option<Arc<dyn Any + Send + Sync>>);
+
+impl Snapshot {
+    /// The document.
+    pub fn of<T: Send + Sync + 'static>(document: Arc<T>) -> Self {
+        Self(Some(document))
+    }
+
+    /// The document, if there is one of this type.
+    pub fn get<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
+        self.0.clone()?.downcast().ok()
+    }
+}
+
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Snapshot").field(&self.0.is_some()).finish()
+    }
+}
+
+/// The bounds in force at a port. Clones share them.
+///
+/// A request takes them once, when its head arrives, and keeps them; a connection takes those of the connection when it is
+/// accepted. Whoever replaces them therefore changes neither a request nor a connection that is under way.
+#[derive(Clone, Debug)]
+pub struct InForce(Arc<ArcSwap<Limits>>);
+
+impl InForce {
+    /// The bounds now.
+    pub fn load(&self) -> Guard<Arc<Limits>> {
+        self.0.load()
+    }
+
+    /// Other bounds from now on.
+    pub fn replace(&self, limits: Limits) {
+        self.0.store(Arc::new(limits));
+    }
+}
+
+impl From<Limits> for InForce {
+    fn from(limits: Limits) -> Self {
+        Self(Arc::new(ArcSwap::from_pointee(limits)))
+    }
 }
 
 impl Limits {
@@ -55,6 +112,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections_max: 1_024,
+            requests_max: 8_192,
             streams_max: 1_024,
             header_bytes_max: 16 * 1_024,
             body_bytes_max: 64 * 1_024,
@@ -69,6 +127,8 @@ impl Default for Limits {
             default_timeout: Nanos::from_secs(1),
             timeout_max: Nanos::from_secs(5),
             drain: Nanos::from_secs(10),
+            generation: None,
+            snapshot: Snapshot::default(),
         }
     }
 }

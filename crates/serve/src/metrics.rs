@@ -10,16 +10,17 @@ mod server;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use base::trace::TraceContext;
+use base::{inject::Points, trace::TraceContext};
 use prometheus_client::{
     encoding::{EncodeLabel as _, EncodeLabelSet, LabelSetEncoder, text},
-    metrics::exemplar::HistogramWithExemplars,
+    metrics::{exemplar::HistogramWithExemplars, family::Family, gauge::Gauge},
     registry,
 };
 
-use crate::supervisor::Supervisor;
+use crate::{lifecycle::Lifecycle, supervisor::Supervisor};
 
 pub use server::{LATE_AFTER, Outcome, ServerMetrics};
+pub(crate) use server::{ResponseGauges, signed};
 
 /// Content type of [`Registry::encode`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -83,6 +84,8 @@ struct Inner {
     mercury: Mutex<registry::Registry>,
     /// Series per port, registered once however many ports there are.
     servers: server::Families,
+    /// What the bounds are.
+    bounds: Family<[(&'static str, &'static str); 1], Gauge>,
 }
 
 impl Registry {
@@ -93,7 +96,11 @@ impl Registry {
         let mut mercury = registry::Registry::with_prefix(PREFIX);
         process::register_build(&mut mercury, service);
         let servers = server::Families::register(&mut mercury);
-        Self(Arc::new(Inner { process: Mutex::new(process), mercury: Mutex::new(mercury), servers }))
+        let bounds = Family::default();
+        let help =
+            "The bound of that name that is in force: a number, bytes or milliseconds, as the name says";
+        mercury.register("bound_limit", help, bounds.clone());
+        Self(Arc::new(Inner { process: Mutex::new(process), mercury: Mutex::new(mercury), servers, bounds }))
     }
 
     /// Registers further series; their names get the prefix `mercury_`. The lock is held meanwhile, and during a
@@ -102,9 +109,26 @@ impl Registry {
         register(&mut self.0.mercury.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Tells what a bound is from now on. `name` is a bounded label.
+    pub fn bound(&self, name: &'static str, limit: u64) {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        self.0.bounds.get_or_create_owned(&[("bound", name)]).set(limit);
+    }
+
     /// Adds the series of a supervisor: tasks live, started, and ended by how they ended. Once per registry.
     pub fn watch_tasks(&self, supervisor: &Supervisor) {
         self.with(|inner| inner.register_collector(Box::new(process::TaskCollector(supervisor.clone()))));
+    }
+
+    /// Adds the series of a process's life: its stage, the time spent in each, the exchanges that it waits for. Once per
+    /// registry.
+    pub fn watch_lifecycle(&self, lifecycle: &Lifecycle) {
+        self.with(|inner| inner.register_collector(Box::new(process::LifecycleCollector(lifecycle.clone()))));
+    }
+
+    /// Adds the series of the injection points. Once per registry.
+    pub fn watch_points(&self, points: &Points) {
+        self.with(|inner| inner.register_collector(Box::new(process::PointCollector(points.clone()))));
     }
 
     /// Everything as OpenMetrics text of type [`CONTENT_TYPE`], exemplars included.

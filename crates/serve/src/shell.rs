@@ -1,15 +1,26 @@
 //! Shell: opens ports, and takes the process through its stages when it is told to stop.
 
-use std::{future::Future, io, sync::Arc, time::Duration};
-
-use base::{Clock, Nanos};
-use tokio::{
-    signal::unix::{Signal, SignalKind, signal},
-    sync::Semaphore,
+use std::{
+    future::Future,
+    io,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
 };
+
+use base::{
+    Clock, Nanos,
+    inject::{Point, Points},
+};
+use futures_util::FutureExt as _;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::{
     connection,
+    count::OpenCount,
     exchange::Port,
     health::Readiness,
     lifecycle::{Lifecycle, Stage},
@@ -19,30 +30,42 @@ use crate::{
 
 /// Pause after a failed accept (out of descriptors, mostly), so that the loop does not spin.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
-/// After the last exchange, until written answers have left and connections are closed.
-const FLUSH: Duration = Duration::from_millis(250);
+/// After the last answer has left, until connections are closed.
+pub const FLUSH_MAX: Nanos = Nanos::from_millis(250);
 /// For background tasks that finish their own work once nothing new can come.
-const RECONCILE: Duration = Duration::from_secs(3);
+pub const RECONCILE_MAX: Nanos = Nanos::from_secs(3);
+/// For aborted tasks to be gone.
+pub const TERMINATE_MAX: Nanos = Nanos::from_millis(250);
+/// Name of a listener's task.
+const ACCEPT_TASK: &str = "accept";
+/// Name of a connection's task.
+const CONNECTION_TASK: &str = "connection";
 
 /// How a drain went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DrainReport {
-    /// Exchanges that did not end within the bound and were cut.
+    /// Exchanges that were not answered within the bound and were cut.
     pub cut_exchanges: usize,
+    /// Answers that their readers had not taken within the bound, and that were cut.
+    pub cut_readers: usize,
     /// Background tasks that did not end within the bound and were told to.
     pub aborted_tasks: usize,
     /// From the signal to the end.
     pub took: Nanos,
+    /// Time spent in each stage, by [`Stage::index`].
+    pub spent: [Nanos; Stage::ALL.len()],
     /// A second signal shortened the drain.
     pub escalated: bool,
+    /// Steps of the shutdown that failed; those after them were taken all the same.
+    pub failed_steps: u32,
     /// How all supervised tasks of the process ended.
     pub tasks: TaskCounts,
 }
 
 impl DrainReport {
-    /// True when everything that was admitted ended by itself.
+    /// True when everything that was admitted ended by itself, and every answer was taken.
     pub const fn is_clean(&self) -> bool {
-        self.cut_exchanges == 0 && self.aborted_tasks == 0
+        self.cut_exchanges == 0 && self.cut_readers == 0 && self.aborted_tasks == 0 && self.failed_steps == 0
     }
 }
 
@@ -80,7 +103,8 @@ pub struct Shell {
     /// What health and readiness answer.
     pub readiness: Readiness,
     clock: Arc<dyn Clock>,
-    connections: Vec<(Arc<Semaphore>, u32)>,
+    points: Points,
+    connections: Vec<OpenCount>,
 }
 
 impl Shell {
@@ -91,69 +115,117 @@ impl Shell {
         readiness: Readiness,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        Self { lifecycle, supervisor, readiness, clock, connections: Vec::new() }
+        let points = Points::default();
+        Self { lifecycle, supervisor, readiness, clock, points, connections: Vec::new() }
+    }
+
+    /// Lets the steps of the shutdown fail on purpose.
+    pub fn inject(mut self, points: Points) -> Self {
+        self.points = points;
+        self
     }
 
     /// Accepts on a port until quiescing begins. A connection holds a permit from before its task exists.
     pub fn open<L: Listener>(&mut self, listener: L, port: Port) {
-        let connections_max = port.limits.connections_max;
-        let permits = Arc::new(Semaphore::new(connections_max as usize));
-        self.connections.push((Arc::clone(&permits), connections_max));
+        let connections = OpenCount::default();
+        self.connections.push(connections.clone());
         let stop = self.lifecycle.quiesce_token().clone();
         let supervisor = self.supervisor.clone();
-        let accepting = accept(listener, Arc::new(port), supervisor, permits);
-        self.supervisor.start(async move {
+        let listening = self.lifecycle.listen();
+        let accepting = accept(listener, Arc::new(port), supervisor, connections);
+        self.supervisor.start(ACCEPT_TASK, async move {
             tokio::select! {
                 biased; // No connection is accepted after readiness fell.
                 () = stop.cancelled() => {}
                 () = accepting => {}
             }
+            // The listener is closed: it belonged to what was dropped with the other branch.
+            drop(listening);
         });
     }
 
-    /// Declares the process ready, waits for `stop`, and drains within `drain`. `hasten` ends the drain at once; the
-    /// ports, and with them their services, are gone when this returns.
+    /// Declares the process ready, waits for `stop`, and takes it through the five phases of its end: quiesce, close
+    /// producers, drain, reconcile, terminate. The first three have `drain` together, which is asked
+    /// for when `stop` has come, and `hasten` ends them at once; the
+    /// last two have [`RECONCILE_MAX`], which a later `hasten` ends as well, and [`TERMINATE_MAX`]. The ports, and with them
+    /// their services, are gone when this returns.
     pub async fn run(
         self,
         stop: impl Future<Output = ()>,
         hasten: impl Future<Output = ()>,
-        drain: Nanos,
+        drain: impl FnOnce() -> Nanos,
     ) -> DrainReport {
         self.lifecycle.advance(Stage::Serving);
         self.readiness.serving();
         stop.await;
 
-        let began = self.clock.now();
+        let (began, drain) = (self.clock.now(), drain());
+        let failed = AtomicU32::new(0);
+        let mut hasten = pin!(hasten.fuse());
         self.readiness.quiescing();
         self.lifecycle.advance(Stage::Quiescing);
-        self.lifecycle.advance(Stage::Draining);
-        let escalated = tokio::select! {
+        let drained = async {
+            self.step(Point::Quiesce, &failed, async {}).await;
+            self.lifecycle.advance(Stage::Closing);
+            self.step(Point::CloseProducers, &failed, self.lifecycle.no_listener()).await;
+            self.lifecycle.advance(Stage::Draining);
+            self.step(Point::Drain, &failed, self.lifecycle.no_exchange()).await;
+        };
+        let mut escalated = tokio::select! {
             biased; // A drain that is complete is clean, whatever else happens in the same moment.
-            () = self.lifecycle.no_exchange() => false,
-            () = hasten => true,
+            () = drained => false,
+            () = &mut hasten => true,
             () = tokio::time::sleep(drain.into()) => false,
         };
-        let cut_exchanges = self.lifecycle.open_count();
-        if cut_exchanges == 0 {
+        let (cut_exchanges, cut_readers) = (self.lifecycle.open_count(), self.lifecycle.responding_count());
+        if cut_exchanges == 0 && cut_readers == 0 {
             // Whether it took the whole grace or not: the kill below ends what is left, idle connections included.
-            let _ = tokio::time::timeout(FLUSH, self.no_connection()).await;
+            let _ = tokio::time::timeout(FLUSH_MAX.into(), self.no_connection()).await;
         }
         self.lifecycle.cut();
 
         self.lifecycle.advance(Stage::Reconciling);
-        let settled = tokio::time::timeout(RECONCILE, self.supervisor.idle()).await.is_ok();
+        let settled = tokio::select! {
+            biased; // As above.
+            () = self.step(Point::Reconcile, &failed, self.supervisor.idle()) => self.supervisor.live() == 0,
+            () = &mut hasten, if !escalated => {
+                escalated = true;
+                false
+            }
+            () = tokio::time::sleep(RECONCILE_MAX.into()) => false,
+        };
         let aborted_tasks = if settled { 0 } else { self.supervisor.live() };
         self.lifecycle.advance(Stage::Terminating);
         self.supervisor.abort_all();
-        let took = self.clock.now().saturating_sub(began);
-        DrainReport { cut_exchanges, aborted_tasks, took, escalated, tasks: self.supervisor.counts() }
+        let terminated = self.step(Point::Terminate, &failed, self.supervisor.idle());
+        let _left = tokio::time::timeout(TERMINATE_MAX.into(), terminated).await;
+        DrainReport {
+            cut_exchanges,
+            cut_readers,
+            aborted_tasks,
+            took: self.clock.now().saturating_sub(began),
+            spent: self.lifecycle.spent(),
+            escalated,
+            failed_steps: failed.into_inner(),
+            tasks: self.supervisor.counts(),
+        }
     }
 
-    /// Ends when every connection has given its permit back.
+    /// Takes one step of the shutdown. One that fails is counted and left out, and ends nothing: the next one follows.
+    async fn step(&self, point: Point, failed: &AtomicU32, step: impl Future<Output = ()>) {
+        match self.points.pass(point).await {
+            Ok(()) => step.await,
+            Err(error) => {
+                failed.fetch_add(1, Ordering::Relaxed);
+                tracing::error!(%error, stage = self.lifecycle.stage().as_str(), "a step of the shutdown failed");
+            }
+        }
+    }
+
+    /// Ends when no connection is left; the listeners are closed by then.
     async fn no_connection(&self) {
-        for (permits, connections_max) in &self.connections {
-            // Never closed, and the number is its own maximum: it waits and cannot fail.
-            let _all = permits.acquire_many(*connections_max).await;
+        for connections in &self.connections {
+            connections.none().await;
         }
     }
 }
@@ -162,8 +234,9 @@ async fn accept<L: Listener>(
     mut listener: L,
     port: Arc<Port>,
     supervisor: Supervisor,
-    permits: Arc<Semaphore>,
+    connections: OpenCount,
 ) {
+    let tasks = supervisor.kind(CONNECTION_TASK);
     loop {
         let io = match listener.accept().await {
             Ok(io) => io,
@@ -173,13 +246,18 @@ async fn accept<L: Listener>(
                 continue;
             }
         };
+        // Between the look at the token and the accept the process may have begun to quiesce, on another thread.
+        if port.lifecycle.is_quiescing() {
+            return;
+        }
         // Beyond the bound a connection is closed at once: left in the kernel's queue it would wait unseen.
-        let Ok(permit) = Arc::clone(&permits).try_acquire_owned() else {
+        let connections_max = port.limits.load().connections_max as usize;
+        let Some(permit) = connections.enter_below(connections_max) else {
             port.metrics.connection_refused();
             continue;
         };
         let connection = connection::serve(io, Arc::clone(&port), supervisor.clone());
-        supervisor.start(async move {
+        tasks.start(async move {
             connection.await;
             drop(permit);
         });

@@ -18,7 +18,7 @@ use opentelemetry_sdk::Resource;
 
 use crate::metrics::Registry;
 
-pub use config::{ExportConfig, LogConfig, LogFormat, TelemetryConfig};
+pub use config::{ExportConfig, LogConfig, LogFormat, QUEUE_MAX, TelemetryConfig};
 pub use opentelemetry::trace::SpanKind;
 pub use span::{SpanHandle, Tracer};
 
@@ -103,6 +103,7 @@ impl Telemetry {
             .with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")))
             .with_attribute(KeyValue::new("service.instance.id", config.instance.clone()))
             .build();
+        registry.bound("telemetry_spans_max", settings.queue_max as u64);
         let running = export::start(settings, resource, world, counts)?;
         Ok(Self { tracer: Tracer::on(Arc::clone(running.queue())), exporter: Some(running) })
     }

@@ -38,8 +38,8 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(clock: Arc<dyn Clock>, config: LinkConfig) -> Self {
-        Self { clock, config, stats: Arc::default() }
+    pub(crate) const fn new(clock: Arc<dyn Clock>, config: LinkConfig, stats: Arc<LinkStats>) -> Self {
+        Self { clock, config, stats }
     }
 }
 

@@ -3,7 +3,7 @@
 use base::Nanos;
 
 /// The bounds of one link.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkConfig {
     /// Budget of a call that brings none of its own; a call is never unlimited.
     pub default_timeout: Nanos,

@@ -8,7 +8,11 @@ use std::{
     task::Poll,
 };
 
-use base::{headers, timeout};
+use base::{
+    headers,
+    inject::{Injected, Point, Points},
+    timeout,
+};
 use bytes::Bytes;
 use control::budget::{self, Skip};
 use h2::{RecvStream, SendStream, client::ResponseFuture};
@@ -17,11 +21,11 @@ use http_body::Body;
 
 use crate::{
     call::{Terms, no_budget, request_body},
-    failure::Made,
+    failure::{LocalFailure, Made},
     link::LinkTiming,
     slot::{Blocked, Inner, Opened},
     stats::add,
-    status,
+    status::{self, Code},
     upload::{self, BodyError, Payload, Upload},
 };
 
@@ -38,8 +42,8 @@ pub(crate) struct Answer {
 /// How far a call has come.
 pub(crate) enum Progress {
     Sent(Sent),
-    /// There is no connection yet.
-    Waiting(Box<Request<()>>, Outgoing),
+    /// There is no connection yet, or something is to go wrong before it is sent.
+    Waiting(Box<Request<()>>, Outgoing, Point),
 }
 
 /// A call on its way.
@@ -79,9 +83,13 @@ impl Outgoing {
     }
 
     /// Sends it, or starts to, on a stream that was opened for it.
-    fn send(self, opened: Opened, timing: LinkTiming) -> Sent {
+    fn send(self, opened: Opened, timing: LinkTiming, points: &Points) -> Sent {
         let Opened { generation, response, mut stream } = opened;
         match self {
+            Self::Whole(data, _) if !data.is_empty() && points.is_armed(Point::PartialWrite) => {
+                let upload = Some(upload::in_halves(data, stream, points.pass(Point::PartialWrite)));
+                Sent { response, upload, generation, timing, again: None }
+            }
             Self::Whole(data, spare) => {
                 if !data.is_empty() {
                     // All of it at once: it is in memory already, and h2 sends it as the peer's windows allow. A
@@ -104,9 +112,15 @@ pub(crate) fn begin(
     outgoing: Outgoing,
     terms: &Terms,
 ) -> Result<Progress, Made> {
-    match open(link, template.into_request(), outgoing.is_empty(), terms) {
-        Ok((opened, timing)) => Ok(Progress::Sent(outgoing.send(opened, timing))),
-        Err(Blocked::Connecting(request)) => Ok(Progress::Waiting(Box::new(request), outgoing)),
+    let request = template.into_request();
+    if link.world.points.is_armed(Point::BeforeSend) {
+        return Ok(Progress::Waiting(Box::new(request), outgoing, Point::BeforeSend));
+    }
+    match open(link, request, outgoing.is_empty(), terms) {
+        Ok((opened, timing)) => Ok(Progress::Sent(outgoing.send(opened, timing, &link.world.points))),
+        Err(Blocked::Connecting(request)) => {
+            Ok(Progress::Waiting(Box::new(request), outgoing, Point::AwaitReady))
+        }
         Err(Blocked::Refused(made)) => Err(made),
     }
 }
@@ -116,7 +130,10 @@ pub(crate) async fn finish(link: &Arc<Inner>, progress: Progress, terms: &Terms)
     let mut sent = match progress {
         Progress::Sent(sent) => sent,
         // Boxed because it is rare: the state would take room in every call.
-        Progress::Waiting(request, outgoing) => Box::pin(wait(link, *request, outgoing, terms)).await?,
+        Progress::Waiting(request, outgoing, point) => {
+            link.world.points.pass(point).await.map_err(injected)?;
+            Box::pin(wait(link, *request, outgoing, terms)).await?
+        }
     };
     let mut outcome = answer(&mut sent).await;
     // The peer said that it has not processed the call, so nothing happens twice.
@@ -133,11 +150,23 @@ pub(crate) async fn finish(link: &Arc<Inner>, progress: Progress, terms: &Terms)
         Ok(response) => {
             Ok(Answer { response, upload: sent.upload, generation: sent.generation, timing: sent.timing })
         }
-        Err(Failed::Body(error)) => Err(request_body(&*error)),
+        Err(Failed::Body(error)) => {
+            Err(error.downcast_ref::<Injected>().map_or_else(|| request_body(&*error), broken))
+        }
         Err(Failed::Stream(error)) => {
             Err(status::from_h2(&error, false, terms.expiry().expired(link.shared.clock.now())))
         }
     }
+}
+
+/// An injected failure before anything was sent: there is no connection that could carry the call.
+fn injected(injected: Injected) -> Made {
+    Made::new(Code::Unavailable, LocalFailure::Unreachable, injected.to_string())
+}
+
+/// An injected failure of the write itself: as if the connection had broken under it.
+fn broken(injected: &Injected) -> Made {
+    Made::new(Code::Unavailable, LocalFailure::ConnectionLost, injected.to_string())
 }
 
 /// Sends the request as soon as there is a connection.
@@ -152,7 +181,7 @@ async fn wait(
         // Listen before looking, or a change in between would go unnoticed.
         changed.as_mut().enable();
         match open(link, request, outgoing.is_empty(), terms) {
-            Ok((opened, timing)) => return Ok(outgoing.send(opened, timing)),
+            Ok((opened, timing)) => return Ok(outgoing.send(opened, timing, &link.world.points)),
             Err(Blocked::Refused(made)) => return Err(made),
             Err(Blocked::Connecting(back)) => request = back,
         }

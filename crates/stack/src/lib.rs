@@ -33,5 +33,5 @@ pub use body::LinkBody;
 pub use config::LinkConfig;
 pub use connect::{Connect, Connecting, Io, TcpConnect, Transport};
 pub use failure::{LOCAL_FAILURE_HEADER, LocalFailure};
-pub use link::{CallBudget, InvalidAuthority, Link, LinkTiming};
+pub use link::{CallBudget, InvalidAuthority, Link, LinkTiming, WeakLink};
 pub use stats::LinkStats;

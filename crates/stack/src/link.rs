@@ -6,10 +6,11 @@ use std::{
     fmt,
     future::{Future, ready},
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     task::{Context, Poll},
 };
 
+use arc_swap::ArcSwap;
 use base::{Deadline, Nanos, World};
 use bytes::Bytes;
 use http::{Request, Response, uri::Authority};
@@ -25,7 +26,8 @@ use crate::{
     stats::LinkStats,
 };
 
-/// A client handle on one dependency: one HTTP/2 connection, made when it is first needed and made anew when it is lost.
+/// A client handle on one dependency: one HTTP/2 connection, made when it is first needed and made anew when it is lost or its
+/// bounds change.
 /// Clones share it and cost one reference count. A [`Service`] as tonic's generated clients take it:
 /// `ProfileServiceClient::new(link)`.
 ///
@@ -43,8 +45,38 @@ use crate::{
 ///
 /// A streaming request body moves while the call, and after it the response body, is polled.
 #[derive(Clone)]
-pub struct Link {
-    inner: Arc<Inner>,
+pub struct Link(Arc<Handle>);
+
+/// What the clones of a link share over all its connections.
+struct Handle {
+    inner: ArcSwap<Inner>,
+    stats: Arc<LinkStats>,
+    authority: Authority,
+    /// Counts what was asked of [`Link::reconfigure`] and [`Link::close`], so that only the last asked counts.
+    turn: Mutex<u64>,
+}
+
+impl Handle {
+    fn turn(&self) -> MutexGuard<'_, u64> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A link that is not kept from ending by whoever holds this.
+#[derive(Clone)]
+pub struct WeakLink(Weak<Handle>);
+
+impl WeakLink {
+    /// The link, while somebody else holds it.
+    pub fn upgrade(&self) -> Option<Link> {
+        self.0.upgrade().map(Link)
+    }
+}
+
+impl fmt::Debug for WeakLink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("WeakLink").field(&self.upgrade()).finish()
+    }
 }
 
 /// Request extension: the deadline of the request that this call is made for, and what its hop keeps of it.
@@ -112,24 +144,66 @@ impl Link {
         else {
             return Err(InvalidAuthority { address: address.to_owned() });
         };
-        let shared = Arc::new(Shared::new(Arc::clone(&world.clock), config));
-        Ok(Self { inner: Arc::new(Inner::new(shared, world, label, authority, connector)) })
+        let stats = Arc::<LinkStats>::default();
+        let shared = Arc::new(Shared::new(Arc::clone(&world.clock), config, Arc::clone(&stats)));
+        let inner = Inner::new(shared, world, label, authority.clone(), connector);
+        let (inner, turn) = (ArcSwap::from_pointee(inner), Mutex::new(0));
+        Ok(Self(Arc::new(Handle { inner, stats, authority, turn })))
+    }
+
+    /// Other bounds for the link. The new connection is made by them before the old one is retired; then new calls go to the
+    /// new one, and the old one ends after those that it has. Both count against the new bound on calls.
+    ///
+    /// Ends once new calls go by `config`. Until then, or when this is dropped before, the old bounds hold. Of several at a
+    /// time the last one counts, and the others end when they notice.
+    pub async fn reconfigure(&self, config: LinkConfig) {
+        let handle = &self.0;
+        let (turn, old) = {
+            let mut turn = handle.turn();
+            *turn += 1;
+            (*turn, handle.inner.load_full())
+        };
+        if old.shared.config == config || old.is_closed() {
+            return;
+        }
+        let shared = Shared::new(Arc::clone(&old.shared.clock), config, Arc::clone(&handle.stats));
+        let next = Arc::new(old.renewed(Arc::new(shared)));
+        drop(old);
+        next.connect().await;
+        let last = handle.turn();
+        if *last == turn {
+            // Without handles the old connection ends with its last stream; calls that wait for it still hold one.
+            handle.inner.store(next);
+        }
+    }
+
+    /// The bounds that new calls go by.
+    pub fn config(&self) -> LinkConfig {
+        self.0.inner.load().shared.config
+    }
+
+    /// A handle that does not keep the link.
+    pub fn downgrade(&self) -> WeakLink {
+        WeakLink(Arc::downgrade(&self.0))
     }
 
     /// What the link counts about itself. Holding it does not hold the connection.
     pub fn stats(&self) -> Arc<LinkStats> {
-        Arc::clone(&self.inner.shared.stats)
+        Arc::clone(&self.0.stats)
     }
 
     /// Who is called, as `host:port`.
     pub fn address(&self) -> &str {
-        self.inner.authority.as_str()
+        self.0.authority.as_str()
     }
 
     /// Ends the link for all its clones: new calls and those that wait for a connection fail with UNAVAILABLE, calls under
     /// way finish, and the connection ends after the last of them.
     pub fn close(&self) {
-        self.inner.close();
+        // Whatever is being made to replace it comes too late.
+        let mut turn = self.0.turn();
+        *turn += 1;
+        self.0.inner.load().close();
     }
 }
 
@@ -155,9 +229,10 @@ where
 
     /// Sends the request now if there is a connection, whether or not the future is polled; dropping it cancels the call.
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        match call::begin(&self.inner, request) {
-            Ok(begun) => Box::pin(call::finish(Arc::clone(&self.inner), begun)),
-            Err(made) => Box::pin(ready(Ok(call::refuse(&self.inner.shared, &made)))),
+        let inner = self.0.inner.load_full();
+        match call::begin(&inner, request) {
+            Ok(begun) => Box::pin(call::finish(inner, begun)),
+            Err(made) => Box::pin(ready(Ok(call::refuse(&inner.shared, &made)))),
         }
     }
 }

@@ -69,6 +69,13 @@ enum Phase {
     Closed,
 }
 
+/// How a connection stands that is wanted before there is a call for it.
+enum Dialled {
+    There,
+    UnderWay,
+    NotBefore(Nanos),
+}
+
 /// An open stream.
 pub(crate) struct Opened {
     pub(crate) generation: u64,
@@ -106,6 +113,49 @@ impl Inner {
             }),
             changed: Notify::new(),
             proven: AtomicU64::new(0),
+        }
+    }
+
+    /// The same peer by other bounds, without a connection yet.
+    pub(crate) fn renewed(&self, shared: Arc<Shared>) -> Self {
+        Self::new(shared, self.world.clone(), self.label, self.authority.clone(), Arc::clone(&self.connector))
+    }
+
+    /// Makes a connection before there is a call for it. Ends when it is there, or the link was closed; a peer that does not
+    /// answer is dialled again, at the pace of the backoff.
+    pub(crate) async fn connect(self: &Arc<Self>) {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            // Registered before the phase is read, so that no change is missed in between.
+            changed.as_mut().enable();
+            let pause = self.dial();
+            match pause {
+                Dialled::There => return,
+                Dialled::UnderWay => changed.await,
+                Dialled::NotBefore(pause) => tokio::time::sleep(pause.into()).await,
+            }
+        }
+    }
+
+    fn dial(self: &Arc<Self>) -> Dialled {
+        let mut slot = self.slot();
+        match slot.phase {
+            Phase::Up { .. } | Phase::Closed => Dialled::There,
+            Phase::Connecting => Dialled::UnderWay,
+            Phase::Down { until } => {
+                let pause = until.saturating_sub(self.world.clock.now());
+                if !pause.is_zero() {
+                    return Dialled::NotBefore(pause);
+                }
+                slot.phase = Phase::Connecting;
+                slot.generation += 1;
+                let generation = slot.generation;
+                drop(slot);
+                // Not under the lock, as below.
+                connection::start(self, generation);
+                Dialled::UnderWay
+            }
         }
     }
 
@@ -193,6 +243,11 @@ impl Inner {
     pub(crate) fn close(&self) {
         self.slot().phase = Phase::Closed;
         self.changed.notify_waiters();
+    }
+
+    /// Whether the link was ended.
+    pub(crate) fn is_closed(&self) -> bool {
+        matches!(self.slot().phase, Phase::Closed)
     }
 
     /// The connection of the slot takes no more streams.

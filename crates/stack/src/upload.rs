@@ -8,6 +8,7 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
+use base::inject::Pass;
 use bytes::Bytes;
 use h2::{Reason, SendStream};
 use http_body::{Body, Frame};
@@ -87,6 +88,26 @@ where
             }
         }
     }
+}
+
+/// Sends one half of `data`, passes the point between them, and sends the other. A failure there resets the stream, so that
+/// the peer cannot take half a request for a whole one.
+pub(crate) fn in_halves(mut data: Bytes, mut stream: SendStream<Bytes>, point: Pass) -> Upload {
+    Box::pin(async move {
+        let rest = data.split_off(data.len() / 2);
+        if !send(data, &mut stream).await {
+            return Ok(());
+        }
+        if let Err(injected) = point.await {
+            stream.send_reset(Reason::CANCEL);
+            return Err(injected.into());
+        }
+        if send(rest, &mut stream).await {
+            // A stream that takes no data has an error that says why, and the response future reports it.
+            let _ = stream.send_data(Bytes::new(), true);
+        }
+        Ok(())
+    })
 }
 
 enum Next {

@@ -93,6 +93,7 @@ impl Process {
             wall: Arc::new(SystemWallClock),
             ids: Arc::new(IdSource::new(7)),
             tasks: Arc::<Supervisor>::clone(&tasks),
+            points: base::inject::Points::default(),
         };
         Self {
             coalescer: Coalescer::new(world),

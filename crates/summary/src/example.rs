@@ -5,7 +5,7 @@ use base::{Identity, Nanos, Region, Subject, Tenant, WorkloadClass};
 use crate::{Expected, Issuer, KeyId, KeySet, Mark, Rules, Summary, Verifier};
 
 pub(crate) const NOW_MS: i64 = 1_795_000_000_000;
-pub(crate) const RULES: Rules = Rules { leeway: Nanos::from_secs(2), lifetime_max: Nanos::from_secs(300) };
+const RULES: Rules = Rules { leeway: Nanos::from_secs(2), lifetime_max: Nanos::from_secs(300) };
 
 pub(crate) fn issuer(id: &str, seed: u8) -> Issuer {
     Issuer::from_seed(KeyId::parse(id).expect("an id"), &[seed; 32])
@@ -35,7 +35,7 @@ pub(crate) fn summary() -> Summary {
 }
 
 pub(crate) fn verifier(issuers: &[&Issuer]) -> Verifier {
-    Verifier::new(KeySet::of(issuers.iter().copied()).expect("sound keys"), RULES)
+    Verifier::new(KeySet::of(issuers.iter().copied()).expect("sound keys"))
 }
 
 pub(crate) fn expected(identity: &Identity) -> Expected<'_> {
@@ -43,6 +43,7 @@ pub(crate) fn expected(identity: &Identity) -> Expected<'_> {
         identity,
         policy_version: 6,
         mark: Mark { policy_version: 6, revocation_epoch: 3 },
+        rules: RULES,
         now_unix_ms: NOW_MS,
     }
 }

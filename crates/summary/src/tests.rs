@@ -7,7 +7,7 @@ use wire::summary::v1::EntitlementSummary;
 
 use crate::{
     KeyError, KeySet, Mark, Marks, PAYLOAD_BYTES_MAX, Rejection, Signed, Summary, Verifier,
-    example::{NOW_MS, RULES, expected, identity, issuer, summary, verifier},
+    example::{NOW_MS, expected, identity, issuer, summary, verifier},
     marks::{JUMP_MAX, VALUE_MAX},
 };
 
@@ -67,7 +67,7 @@ fn signatures_of_another_length_key_or_purpose_are_refused() {
     assert_eq!(verify(&issuer("a", 2).sign(summary())), Err(Rejection::InvalidSignature), "another key");
     let endless = Signed { key_id: "a".repeat(1 << 20), ..signed.clone() };
     assert_eq!(verify(&endless), Err(Rejection::UnknownKey));
-    let nobody = Verifier::new(KeySet::default(), RULES);
+    let nobody = Verifier::new(KeySet::default());
     assert_eq!(nobody.verify(&signed, &expected(&identity())), Err(Rejection::NoKeys));
     let huge = Signed { payload: vec![0; PAYLOAD_BYTES_MAX + 1], ..signed };
     assert_eq!(verify(&huge), Err(Rejection::TooLarge));
@@ -126,11 +126,11 @@ fn keys_that_anybody_can_sign_with_are_no_keys() {
 fn keys_rotate_with_overlap() {
     let (old, new) = (issuer("a", 1), issuer("b", 2));
     let (before, after) = (KeySet::of([&old]).expect("sound"), KeySet::of([&new]).expect("sound"));
-    let both = Verifier::new(before.with(&after).expect("two ids"), RULES);
+    let both = Verifier::new(before.with(&after).expect("two ids"));
     for issuer in [&old, &new] {
         assert_eq!(both.verify(&issuer.sign(summary()), &expected(&identity())), Ok(summary()));
     }
-    let later = Verifier::new(after, RULES);
+    let later = Verifier::new(after);
     let refused = later.verify(&old.sign(summary()), &expected(&identity()));
     assert_eq!(refused, Err(Rejection::UnknownKey));
     let impostor = KeySet::of([&issuer("a", 3)]).expect("sound");

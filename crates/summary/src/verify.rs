@@ -24,6 +24,8 @@ pub struct Expected<'r> {
     pub policy_version: u64,
     /// What the tenant must not go back behind.
     pub mark: Mark,
+    /// How long it may live, and how far clocks may differ.
+    pub rules: Rules,
     /// Now, in milliseconds since the Unix epoch.
     pub now_unix_ms: i64,
 }
@@ -32,13 +34,12 @@ pub struct Expected<'r> {
 #[derive(Clone, Debug)]
 pub struct Verifier {
     keys: KeySet,
-    rules: Rules,
 }
 
 impl Verifier {
-    /// Accepts what these keys signed, within these rules.
-    pub const fn new(keys: KeySet, rules: Rules) -> Self {
-        Self { keys, rules }
+    /// Accepts what these keys signed.
+    pub const fn new(keys: KeySet) -> Self {
+        Self { keys }
     }
 
     /// The keys whose signatures are accepted.
@@ -62,39 +63,39 @@ impl Verifier {
         key.verify_strict(&signed_bytes(&signed.payload), &signature)
             .map_err(|_| Rejection::InvalidSignature)?;
         let summary = Summary::decode(&signed.payload)?;
-        self.holds(&summary, expected)?;
+        holds(&summary, expected)?;
         Ok(summary)
     }
+}
 
-    fn holds(&self, summary: &Summary, expected: &Expected<'_>) -> Result<(), Rejection> {
-        let Identity { tenant, subject, region, .. } = expected.identity;
-        if summary.tenant != *tenant {
-            return Err(Rejection::WrongTenant);
-        }
-        if summary.subject != *subject {
-            return Err(Rejection::WrongSubject);
-        }
-        if summary.region != *region {
-            return Err(Rejection::WrongRegion);
-        }
-        // Whole milliseconds of far apart instants may overflow; saturated, they are still far apart.
-        let now = expected.now_unix_ms;
-        let lifetime = summary.expires_unix_ms.saturating_sub(summary.issued_unix_ms);
-        if lifetime <= 0 || lifetime > millis(self.rules.lifetime_max) {
-            return Err(Rejection::Lifetime);
-        }
-        if now >= summary.expires_unix_ms {
-            return Err(Rejection::Expired);
-        }
-        if summary.issued_unix_ms > now.saturating_add(millis(self.rules.leeway)) {
-            return Err(Rejection::FutureDated);
-        }
-        expected.mark.admits(summary.policy_version, summary.revocation_epoch)?;
-        if summary.policy_version != expected.policy_version {
-            return Err(Rejection::VersionSkew);
-        }
-        Ok(())
+fn holds(summary: &Summary, expected: &Expected<'_>) -> Result<(), Rejection> {
+    let Identity { tenant, subject, region, .. } = expected.identity;
+    if summary.tenant != *tenant {
+        return Err(Rejection::WrongTenant);
     }
+    if summary.subject != *subject {
+        return Err(Rejection::WrongSubject);
+    }
+    if summary.region != *region {
+        return Err(Rejection::WrongRegion);
+    }
+    // Whole milliseconds of far apart instants may overflow; saturated, they are still far apart.
+    let now = expected.now_unix_ms;
+    let lifetime = summary.expires_unix_ms.saturating_sub(summary.issued_unix_ms);
+    if lifetime <= 0 || lifetime > millis(expected.rules.lifetime_max) {
+        return Err(Rejection::Lifetime);
+    }
+    if now >= summary.expires_unix_ms {
+        return Err(Rejection::Expired);
+    }
+    if summary.issued_unix_ms > now.saturating_add(millis(expected.rules.leeway)) {
+        return Err(Rejection::FutureDated);
+    }
+    expected.mark.admits(summary.policy_version, summary.revocation_epoch)?;
+    if summary.policy_version != expected.policy_version {
+        return Err(Rejection::VersionSkew);
+    }
+    Ok(())
 }
 
 fn millis(span: Nanos) -> i64 {

@@ -182,12 +182,13 @@ async fn a_caller_that_leaves_the_port_frees_its_server_at_once_and_the_journal_
     let registry = Registry::new("emulator");
     let port = Arc::new(Port {
         routes: routes(&rig.engine),
-        limits: Limits::default(),
+        limits: Limits::default().into(),
         clock: rig.clock.clone(),
         ids: Arc::new(IdSource::new(SEED.into())),
-        lifecycle: Lifecycle::new(),
+        lifecycle: Lifecycle::new(Arc::new(base::clock::MonotonicClock)),
         metrics: ServerMetrics::new(&registry, "emulator"),
         tracer: Tracer::off(),
+        points: base::inject::Points::default(),
     });
     let begin = |id: &str| {
         let head = http::Request::post("/mercury.emulator.v1.ProfileStoreService/FetchProfile")

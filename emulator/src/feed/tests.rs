@@ -192,15 +192,16 @@ fn a_reader_that_leaves_leaves_nothing_behind() {
 async fn a_drain_ends_the_streams_of_the_port() {
     let rig = Rig::new();
     let registry = Registry::new("emulator");
-    let lifecycle = Lifecycle::new();
+    let lifecycle = Lifecycle::new(Arc::new(base::clock::MonotonicClock));
     let port = Arc::new(Port {
         routes: crate::facts::routes(&rig.engine),
-        limits: Limits::default(),
+        limits: Limits::default().into(),
         clock: rig.clock.clone(),
         ids: Arc::new(IdSource::new(SEED.into())),
         lifecycle: lifecycle.clone(),
         metrics: ServerMetrics::new(&registry, "emulator"),
         tracer: Tracer::off(),
+        points: base::inject::Points::default(),
     });
     let head = http::Request::post("/mercury.emulator.v1.RevocationFeedService/FollowRevocations")
         .header("content-type", "application/grpc");
@@ -210,12 +211,12 @@ async fn a_drain_ends_the_streams_of_the_port() {
     let response = ByHand::new(exchange).look().expect("a head at once").expect("a response");
     let mut reading = ByHand::new(response.into_body().collect());
     assert!(reading.look().is_none());
-    assert_eq!(lifecycle.open_count(), 1);
+    assert_eq!((lifecycle.open_count(), lifecycle.responding_count()), (0, 1), "it is answered, and goes on");
     lifecycle.advance(Stage::Quiescing);
     let body = reading.look().expect("woken").expect("a body");
     drop(reading);
     let status = body.trailers().and_then(|trailers| trailers.get("grpc-status")).cloned();
     assert_eq!(status, Some(http::HeaderValue::from_static("14")));
-    assert_eq!(lifecycle.open_count(), 0);
+    assert_eq!(lifecycle.responding_count(), 0);
     rig.assert_idle();
 }

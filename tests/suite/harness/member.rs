@@ -15,11 +15,12 @@ use base::{
     Clock as _, Nanos, World,
     clock::{MonotonicClock, SystemWallClock},
     ids::IdSource,
+    inject::Points,
     mix,
 };
 use model::{policy::Policy, policy::ServiceName, scale::Scale, scenario::Scenario};
 use rehearsal::keys::KeyDir;
-use runtime::{HeaderAuthenticator, Host, link_metrics::Links, process::Process};
+use runtime::{HeaderAuthenticator, Host, Policies, link_metrics::Links, policy::Source, process::Process};
 use serve::{Limits, Routes, shell::DrainReport, supervisor::Supervisor};
 use tokio::sync::oneshot;
 
@@ -42,6 +43,8 @@ pub(crate) struct Member {
     kill: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
     report: oneshot::Receiver<Option<DrainReport>>,
+    /// What is made to fail in it.
+    pub(crate) points: Points,
 }
 
 impl Member {
@@ -96,6 +99,11 @@ impl StateFiles {
         self.0.join("exposures.sqlite")
     }
 
+    /// The policy file of one member.
+    pub(crate) fn policy(&self, member: &str) -> PathBuf {
+        self.0.join(format!("policy-{member}.toml"))
+    }
+
     pub(crate) fn decisions(&self) -> PathBuf {
         self.0.join(rollout::ledger::FILE)
     }
@@ -119,17 +127,22 @@ pub(crate) fn service(
     at: Option<SocketAddr>,
 ) -> Member {
     let own = options.profile_policy.as_ref().filter(|_| service == ServiceName::Profile);
-    let policy = Policy::parse("policy.toml", own.unwrap_or(&options.policy)).expect("a valid policy");
     let files = StateFiles::new(state);
+    let file = files.policy(service.as_str());
+    std::fs::write(&file, own.unwrap_or(&options.policy)).expect("a file");
+    let (policy, text) = runtime::host::read_policy(&file).expect("a valid policy");
     let follow = options.follow.then(|| files.decisions());
+    let ledger = options.ledger.clone();
     let (main, main_at) = bind(at);
     let (admin, admin_at) = bind(None);
-    let drain = policy.drain;
+    let policies = Policies::new(policy);
+    let governed = policies.clone();
+    let drain = move || governed.current().drain;
     run(service.as_str(), (main_at, admin_at, None), drain, async move |process: &mut Process| {
         let host = Host {
             service,
             world: process.world.clone(),
-            policy: Arc::new(policy),
+            policies: policies.clone(),
             registry: process.registry.clone(),
             readiness: process.readiness.clone(),
             authenticator: Arc::new(HeaderAuthenticator),
@@ -154,13 +167,19 @@ pub(crate) fn service(
             ServiceName::Entitlement => entitlement::build(&host),
             ServiceName::Inventory => inventory::build(&host),
             ServiceName::Pricing => pricing::build(&host),
-            ServiceName::Experiment => experiment::build(&host, &files.exposures()).await,
+            ServiceName::Experiment => {
+                let file = experiment::ledger::Location::File(files.exposures());
+                experiment::build(&host, ledger.as_ref().unwrap_or(&file)).await
+            }
             ServiceName::Recommendation => recommendation::build(&host),
             ServiceName::Reputation => reputation::build(&host),
         };
         let routes = routes.expect("a service");
         process.open_service(&host, listener(main), routes).expect("descriptors are complete");
-        process.open_admin(listener(admin), extra);
+        let source = Source { path: Some(file), adjust: Box::new(|policy| policy) };
+        let reloader = runtime::policy::keep(&host, source, text).expect("a handler");
+        let shown = |policy: &Policy| serde_json::json!({"generation": policy.generation});
+        process.open_admin(listener(admin), extra.merge(runtime::policy::router(policies, reloader, shown)));
     })
 }
 
@@ -171,26 +190,38 @@ pub(crate) fn emulator(options: &Options, at: Option<SocketAddr>) -> Member {
     let (main, main_at) = bind(at);
     let (admin, admin_at) = bind(None);
     let (control, control_at) = bind(None);
-    run("emulator", (main_at, admin_at, Some(control_at)), DRAIN, async move |process: &mut Process| {
-        let emulator = Emulator::new(&scenario, seed, Scale::ONE, &process.world, &process.registry)
-            .expect("an emulator");
-        let limits = Limits::default();
-        process
-            .open("emulator", listener(main), emulator.facts_routes(), limits.clone())
-            .expect("descriptors");
-        process.open("control", listener(control), emulator.control_routes(), limits).expect("descriptors");
-        process.open_admin(listener(admin), axum::Router::new());
-    })
+    run(
+        "emulator",
+        (main_at, admin_at, Some(control_at)),
+        || DRAIN,
+        async move |process: &mut Process| {
+            let emulator = Emulator::new(&scenario, seed, Scale::ONE, &process.world, &process.registry)
+                .expect("an emulator");
+            let limits = Limits::default();
+            process
+                .open("emulator", listener(main), emulator.facts_routes(), limits.clone())
+                .expect("descriptors");
+            process
+                .open("control", listener(control), emulator.control_routes(), limits)
+                .expect("descriptors");
+            process.open_admin(listener(admin), axum::Router::new());
+        },
+    )
 }
 
 /// Starts a member that serves whatever a test wants.
 pub(crate) fn stranger(name: &'static str, routes: Routes) -> Member {
     let (main, main_at) = bind(None);
     let (admin, admin_at) = bind(None);
-    run(name, (main_at, admin_at, None), DRAIN, async move |process: &mut Process| {
-        process.open(name, listener(main), routes, Limits::default()).expect("descriptors are complete");
-        process.open_admin(listener(admin), axum::Router::new());
-    })
+    run(
+        name,
+        (main_at, admin_at, None),
+        || DRAIN,
+        async move |process: &mut Process| {
+            process.open(name, listener(main), routes, Limits::default()).expect("descriptors are complete");
+            process.open_admin(listener(admin), axum::Router::new());
+        },
+    )
 }
 
 /// Clocks, ids and supervision of the process `name`; no two processes make the same ids.
@@ -199,6 +230,7 @@ pub(crate) fn world(name: &str, tasks: Arc<Supervisor>) -> World {
     World {
         clock: Arc::new(MonotonicClock),
         wall: Arc::new(SystemWallClock),
+        points: Points::default(),
         ids: Arc::new(IdSource::new(u128::from(seed) << 64 | u128::from(SEED))),
         tasks,
     }
@@ -228,7 +260,7 @@ fn listener(socket: StdListener) -> tokio::net::TcpListener {
 fn run<F>(
     name: &'static str,
     (at, admin, control): (SocketAddr, SocketAddr, Option<SocketAddr>),
-    drain: Nanos,
+    drain: impl FnOnce() -> Nanos + Send + 'static,
     setup: F,
 ) -> Member
 where
@@ -239,10 +271,12 @@ where
     let (kill, killed) = oneshot::channel::<()>();
     let (ready, is_ready) = mpsc::sync_channel(1);
     let (reported, report) = oneshot::channel();
+    let points = Points::default();
+    let armed = points.clone();
     let body = move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let ended = runtime.block_on(async move {
-            let mut process = Process::new(name, |tasks| world(name, tasks));
+            let mut process = Process::new(name, |tasks| World { points: armed, ..world(name, tasks) });
             setup(&mut process).await;
             ready.send(()).expect("the test waits");
             let closed = async |receiver: oneshot::Receiver<()>| drop(receiver.await);
@@ -258,5 +292,5 @@ where
     let thread = std::thread::Builder::new().name(name.to_owned()).spawn(body).expect("a thread");
     is_ready.recv_timeout(MEMBER_TIMEOUT).unwrap_or_else(|error| panic!("{name} did not start: {error}"));
     let (stop, hasten, kill, thread) = (Some(stop), Some(hasten), Some(kill), Some(thread));
-    Member { at, admin, control, stop, hasten, kill, thread, report }
+    Member { at, admin, control, stop, hasten, kill, thread, report, points }
 }

@@ -19,6 +19,8 @@ pub(crate) struct Options {
     pub(crate) follow: bool,
     /// Profile has this policy instead: an older or a newer version of it beside the others.
     pub(crate) profile_policy: Option<String>,
+    /// Experiment keeps exposures here and not in the suite's own file.
+    pub(crate) ledger: Option<experiment::ledger::Location>,
 }
 
 impl Options {
@@ -37,6 +39,7 @@ impl Options {
             strangers: Vec::new(),
             follow: false,
             profile_policy: None,
+            ledger: None,
         }
     }
 

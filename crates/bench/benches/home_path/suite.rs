@@ -14,7 +14,7 @@ use model::{
     scale::Scale,
     scenario::Scenario,
 };
-use runtime::{HeaderAuthenticator, Host, link_metrics::Links, process::Process};
+use runtime::{HeaderAuthenticator, Host, Policies, link_metrics::Links, process::Process};
 use serve::Limits;
 use wire::{
     entitlement::v1::{GetEntitlementRequest, entitlement_service_client::EntitlementServiceClient},
@@ -46,12 +46,13 @@ fn process(name: &'static str) -> Process {
         wall: Arc::new(SystemWallClock),
         ids: Arc::new(IdSource::new(1)),
         tasks,
+        points: base::inject::Points::default(),
     })
 }
 
 fn run(process: Process) {
     spawn(async move {
-        process.run(std::future::pending(), std::future::pending(), DRAIN).await;
+        process.run(std::future::pending(), std::future::pending(), || DRAIN).await;
     });
 }
 
@@ -84,7 +85,7 @@ async fn open(service: ServiceName, leaves: SocketAddr, peers: BTreeMap<String, 
     let host = Host {
         service,
         world: process.world.clone(),
-        policy: Arc::new(Policy::shipped()),
+        policies: Policies::new(Policy::shipped()),
         registry: process.registry.clone(),
         readiness: process.readiness.clone(),
         emulator: Some(leaves.to_string()),

@@ -63,6 +63,7 @@ fn coalescer() -> Coalescer<u64, u64, ()> {
         wall: Arc::new(SystemWallClock),
         ids: Arc::new(IdSource::new(7)),
         tasks: Arc::new(Here),
+        points: base::inject::Points::default(),
     })
 }
 

@@ -43,7 +43,7 @@ fn verified() -> Contest {
         claims: (0..12).map(|at| format!("section-{at:02}.view")).collect(),
     });
     let rules = Rules { leeway: Nanos::from_secs(2), lifetime_max: Nanos::from_secs(300) };
-    let verifier = Verifier::new(KeySet::of([&issuer]).expect("a sound key"), rules);
+    let verifier = Verifier::new(KeySet::of([&issuer]).expect("a sound key"));
     let key = VerifyingKey::from_bytes(&issuer.public_key()).expect("a sound key");
     let bytes = [b"mercury.summary.v1\0", signed.payload.as_slice()].concat();
     let signature = Signature::from_slice(&signed.signature).expect("64 bytes");
@@ -54,7 +54,8 @@ fn verified() -> Contest {
             Side::ours(move |lap| {
                 let identity = identity();
                 let mark = Mark { policy_version: 6, revocation_epoch: 3 };
-                let expected = Expected { identity: &identity, policy_version: 6, mark, now_unix_ms: NOW_MS };
+                let expected =
+                    Expected { identity: &identity, policy_version: 6, mark, rules, now_unix_ms: NOW_MS };
                 for _ in 0..lap.count {
                     black_box(verifier.verify(black_box(&signed), &expected)).expect("it is sound");
                 }

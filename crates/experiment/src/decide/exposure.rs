@@ -14,7 +14,7 @@ use base::{CallContext, Origin, Region, RequestId, Subject, Tenant, WorkloadClas
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
-use super::{Experiment, Surface, Variant};
+use super::{Experiment, NAME_BYTES_MAX, Surface, Variant};
 
 /// Namespace of exposure ids. Changing it would make every retry count twice.
 const NAMESPACE: Uuid = Uuid::from_u128(0x28c45387_10d0_4479_a021_6187a01293b7);
@@ -62,6 +62,22 @@ pub struct Exposure {
 }
 
 impl Exposure {
+    /// The most that one occupies, in bytes: itself and its texts, each at its longest.
+    pub const BYTES_MAX: usize = size_of::<Self>()
+        + Tenant::BYTES_MAX
+        + Subject::BYTES_MAX
+        + RequestId::BYTES_MAX
+        + Region::BYTES_MAX
+        + 3 * NAME_BYTES_MAX;
+
+    /// What this one occupies, in bytes. Texts that it shares with others count as its own.
+    pub fn bytes(&self) -> usize {
+        let Statement { tenant, subject, experiment_id, variant, request_id, surface, region, .. } =
+            self.statement();
+        let texts = [tenant, subject, experiment_id, variant, request_id, surface, region];
+        size_of::<Self>() + texts.iter().map(|text| text.len()).sum::<usize>()
+    }
+
     /// The record that the call's subject is shown `arm` of `experiment`.
     pub fn new(context: &CallContext, surface: &Surface, experiment: &Experiment, arm: &Variant) -> Self {
         let identity = &context.identity;
@@ -79,31 +95,79 @@ impl Exposure {
             region: identity.region.clone(),
             origin: context.origin,
         };
-        let identifying = exposure.identifying();
-        exposure.event_id = Uuid::new_v5(&NAMESPACE, &identifying);
-        exposure.body = exposure.digest(&identifying);
+        (exposure.event_id, exposure.body) = exposure.statement().seal();
         exposure
+    }
+
+    /// What the record states, as text.
+    pub fn statement(&self) -> Statement<'_> {
+        Statement {
+            tenant: self.tenant.as_str(),
+            subject: self.subject.as_str(),
+            experiment_id: &self.experiment_id,
+            experiment_version: self.experiment_version,
+            variant: &self.variant,
+            request_id: self.request_id.as_str(),
+            surface: &self.surface,
+            class: self.class.as_str(),
+            region: self.region.as_str(),
+            origin: self.origin.as_str(),
+        }
+    }
+}
+
+/// What a record states, as it is written down. Whoever reads a record back seals its statement again: the id and the
+/// digest beside it are what the service wrote only if they come out the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Statement<'a> {
+    /// The tenant.
+    pub tenant: &'a str,
+    /// The subject.
+    pub subject: &'a str,
+    /// The experiment.
+    pub experiment_id: &'a str,
+    /// Version of its definition.
+    pub experiment_version: u32,
+    /// The arm that was shown.
+    pub variant: &'a str,
+    /// The logical operation.
+    pub request_id: &'a str,
+    /// Where it was shown.
+    pub surface: &'a str,
+    /// The subject's workload class.
+    pub class: &'a str,
+    /// The caller's region.
+    pub region: &'a str,
+    /// Who caused it.
+    pub origin: &'a str,
+}
+
+impl Statement<'_> {
+    /// The id and the digest that belong to it.
+    pub fn seal(&self) -> (Uuid, BodyDigest) {
+        let identifying = self.identifying();
+        (Uuid::new_v5(&NAMESPACE, &identifying), self.digest(&identifying))
     }
 
     /// The canonical form of what makes the event: every field preceded by its length in four bytes, so that no two
     /// lists of fields read alike; numbers big-endian.
     fn identifying(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(192);
-        field(&mut bytes, self.tenant.as_str().as_bytes());
-        field(&mut bytes, self.subject.as_str().as_bytes());
+        field(&mut bytes, self.tenant.as_bytes());
+        field(&mut bytes, self.subject.as_bytes());
         field(&mut bytes, self.experiment_id.as_bytes());
         field(&mut bytes, &self.experiment_version.to_be_bytes());
         field(&mut bytes, self.variant.as_bytes());
-        field(&mut bytes, self.request_id.as_str().as_bytes());
+        field(&mut bytes, self.request_id.as_bytes());
         bytes
     }
 
     fn digest(&self, identifying: &[u8]) -> BodyDigest {
         let mut rest = Vec::with_capacity(96);
         field(&mut rest, self.surface.as_bytes());
-        field(&mut rest, self.class.as_str().as_bytes());
-        field(&mut rest, self.region.as_str().as_bytes());
-        field(&mut rest, self.origin.as_str().as_bytes());
+        field(&mut rest, self.class.as_bytes());
+        field(&mut rest, self.region.as_bytes());
+        field(&mut rest, self.origin.as_bytes());
         let mut hash = Sha256::new();
         hash.update(BODY_DOMAIN);
         hash.update(identifying);
@@ -170,6 +234,17 @@ pub(crate) mod tests {
         let first = context("user-00001", "op-1");
         let retry = CallContext { attempt: 2, arrived: Nanos::from_secs(9), ..first.clone() };
         assert_eq!(made(&first, "home", "e", 1, "a"), made(&retry, "home", "e", 1, "a"));
+    }
+
+    #[test]
+    fn a_record_of_the_longest_texts_is_as_large_as_one_may_be() {
+        let longest = |text: &str, bytes_max| text.repeat(bytes_max);
+        let mut context = context(&longest("s", Subject::BYTES_MAX), &longest("r", RequestId::BYTES_MAX));
+        context.identity.tenant = Tenant::parse(&longest("t", Tenant::BYTES_MAX)).expect("valid");
+        context.identity.region = Region::parse(&longest("r", Region::BYTES_MAX)).expect("valid");
+        let name = longest("n", NAME_BYTES_MAX);
+        assert_eq!(made(&context, &name, &name, 1, &name).bytes(), Exposure::BYTES_MAX);
+        assert!(Exposure::BYTES_MAX < 1 << 10);
     }
 
     #[test]

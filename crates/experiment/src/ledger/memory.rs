@@ -8,7 +8,7 @@ use std::{
 
 use uuid::Uuid;
 
-use super::{Ledger, Stored, WriteError};
+use super::{Ledger, Patience, Stored, WriteError};
 use crate::decide::Exposure;
 
 /// A ledger in memory. Clones share the rows, so that a test keeps a view of what a service recorded.
@@ -51,6 +51,12 @@ impl Ledger for MemoryLedger {
     async fn record(&mut self, rows: &[&Exposure]) -> Result<Vec<Stored>, WriteError> {
         Ok(self.write(rows))
     }
+
+    async fn probe(&mut self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn set_patience(&mut self, _patience: Patience) {}
 
     async fn close(&mut self) {}
 }

@@ -18,9 +18,13 @@
 //! log may or may not hold the transaction when it is next recovered (a failed fsync, for one, says nothing about what
 //! reached the disk), so the outcome is unknown. In doubt about its transaction state a connection is not used again.
 
-mod open;
+pub(super) mod open;
 
-use std::{collections::HashMap, path::Path, sync::Arc};
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use base::{Nanos, WallClock};
 use sqlx::{
@@ -29,19 +33,23 @@ use sqlx::{
 };
 use uuid::Uuid;
 
-use super::{Ledger, Stored, WriteError};
+use super::{Ledger, OpenError, Patience, Stored, WriteError};
 use crate::decide::{Exposure, exposure::BodyDigest};
-
-pub use open::OpenError;
 
 /// Most rows of one statement: SQLite takes 32,766 parameters, and a row takes [`COLUMNS`] of them.
 const ROWS_PER_STATEMENT_MAX: usize = 2_000;
+/// Room that a probe asks for: that of a batch of usual size.
+const BALLAST_BYTES: i64 = 64 << 10;
 /// Parameters of a row.
 const COLUMNS: usize = 13;
 
 /// A ledger in an SQLite file.
 pub struct SqliteLedger {
+    path: PathBuf,
     options: SqliteConnectOptions,
+    busy_timeout: Nanos,
+    /// Which file the connection has open, by device and inode.
+    file: Option<(u64, u64)>,
     /// None after a failure that left the connection's state in doubt; the next batch opens another.
     connection: Option<SqliteConnection>,
     wall: Arc<dyn WallClock>,
@@ -56,22 +64,59 @@ impl SqliteLedger {
     pub async fn open(path: &Path, busy_timeout: Nanos, wall: Arc<dyn WallClock>) -> Result<Self, OpenError> {
         let options = open::options(path, busy_timeout);
         let connection = open::open(path, &options).await?;
-        Ok(Self { options, connection: Some(connection), wall })
+        Ok(Self {
+            path: path.to_owned(),
+            options,
+            busy_timeout,
+            file: open::file_at(path),
+            connection: Some(connection),
+            wall,
+        })
+    }
+
+    /// The connection, opened anew if need be. A file that was moved or deleted still takes what its open connection
+    /// writes, and nobody would ever read it: the path must lead to the file that is open.
+    async fn connection(&mut self) -> Result<SqliteConnection, sqlx::Error> {
+        let at_path = open::file_at(&self.path);
+        if let Some(connection) = self.connection.take()
+            && at_path.is_some()
+            && at_path == self.file
+        {
+            return Ok(connection);
+        }
+        self.file = at_path;
+        open::reopen(&self.options).await
     }
 }
 
 impl Ledger for SqliteLedger {
     async fn record(&mut self, rows: &[&Exposure]) -> Result<Vec<Stored>, WriteError> {
         let batch = Batch { rows, recorded_unix_ms: self.wall.unix_ms() };
-        let mut connection = match self.connection.take() {
-            Some(connection) => connection,
-            None => open::reopen(&self.options).await.map_err(absent)?,
-        };
+        let mut connection = self.connection().await.map_err(absent)?;
         let (result, reusable) = batch.commit(&mut connection).await;
         if reusable {
             self.connection = Some(connection);
         }
         result
+    }
+
+    async fn probe(&mut self) -> Result<(), String> {
+        let text = |error: sqlx::Error| error.to_string();
+        let mut connection = self.connection().await.map_err(text)?;
+        let result = probe(&mut connection).await;
+        // Nothing is lost by opening it anew, and closing it ends whatever is open.
+        if result.as_ref().err().is_none_or(is_busy) {
+            self.connection = Some(connection);
+        }
+        result.map_err(text)
+    }
+
+    fn set_patience(&mut self, patience: Patience) {
+        if self.busy_timeout != patience.lock {
+            // It is set when the file is opened.
+            (self.busy_timeout, self.connection) = (patience.lock, None);
+            self.options = open::options(&self.path, patience.lock);
+        }
     }
 
     async fn close(&mut self) {
@@ -82,6 +127,16 @@ impl Ledger for SqliteLedger {
             tracing::warn!(%error, "the ledger was not closed cleanly");
         }
     }
+}
+
+/// Takes the lock, finds room for a batch, and commits. The room is given back in the same transaction: the pages stay with
+/// the file, and the next batch finds them.
+async fn probe(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
+    let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
+    let ballast = "INSERT INTO room (ballast) VALUES (zeroblob(?))";
+    sqlx::query(ballast).bind(BALLAST_BYTES).execute(&mut *transaction).await?;
+    sqlx::query("DELETE FROM room").execute(&mut *transaction).await?;
+    transaction.commit().await
 }
 
 fn absent(error: sqlx::Error) -> WriteError {

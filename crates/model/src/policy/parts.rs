@@ -34,6 +34,8 @@ pub struct BranchPolicy {
 pub struct Limits {
     /// Connections of one process.
     pub connections_max: u32,
+    /// Requests of one process, until their answers are read.
+    pub requests_max: u32,
     /// Concurrent streams of one connection.
     pub streams_max: u32,
     /// Bytes of a request's headers.
@@ -42,6 +44,8 @@ pub struct Limits {
     pub body_bytes_max: u32,
     /// How long a new connection may send nothing.
     pub first_byte_timeout: Nanos,
+    /// How long a peer may take nothing of an answer.
+    pub write_stall_timeout: Nanos,
     /// Silence after which a connection is probed.
     pub keep_alive_interval: Nanos,
     /// How long the answer to a probe may take.
@@ -86,8 +90,14 @@ pub struct ExposurePolicy {
     pub batch_max: u32,
     /// Rows that may wait for the writer.
     pub queue_max: u32,
+    /// Bytes that the rows that wait may occupy.
+    pub queue_bytes_max: u32,
     /// How long the ledger waits for a lock that another process holds.
     pub busy_timeout: Nanos,
+    /// How long a ledger in another process may take to connect, and for one step of a transaction.
+    pub store_timeout: Nanos,
+    /// How long a ledger may be idle, or out of order, before it is asked whether it would take a row.
+    pub probe_interval: Nanos,
 }
 
 pub(super) fn service(table: &mut Table<'_>) -> Option<ServicePolicy> {
@@ -127,10 +137,12 @@ pub(super) fn limits(table: &mut Table<'_>) -> Option<Limits> {
     /// The largest flow-control window that HTTP/2 knows.
     const WINDOW_BYTES_MAX: u32 = (1 << 31) - 1;
     let connections_max = table.integer32("connections_max", 1..=65_536);
+    let requests_max = table.integer32("requests_max", 1..=1 << 20);
     let streams_max = table.integer32("streams_max", 1..=65_536);
     let header_bytes_max = table.integer32("header_bytes_max", 1_024..=1 << 20);
     let body_bytes_max = table.integer32("body_bytes_max", 1_024..=1 << 24);
     let first_byte_timeout = table.millis("first_byte_timeout_ms", 1..=SPAN_MS_MAX);
+    let write_stall_timeout = table.millis("write_stall_timeout_ms", 1..=SPAN_MS_MAX);
     let keep_alive_interval = table.millis("keep_alive_interval_ms", 100..=10 * SPAN_MS_MAX);
     let keep_alive_timeout = table.millis("keep_alive_timeout_ms", 100..=SPAN_MS_MAX);
     let stream_window_bytes = table.integer32("stream_window_bytes", 65_535..=WINDOW_BYTES_MAX);
@@ -144,10 +156,12 @@ pub(super) fn limits(table: &mut Table<'_>) -> Option<Limits> {
     }
     Some(Limits {
         connections_max: connections_max?,
+        requests_max: requests_max?,
         streams_max: streams_max?,
         header_bytes_max: header_bytes_max?,
         body_bytes_max: body_bytes_max?,
         first_byte_timeout: first_byte_timeout?,
+        write_stall_timeout: write_stall_timeout?,
         keep_alive_interval: keep_alive_interval?,
         keep_alive_timeout: keep_alive_timeout?,
         stream_window_bytes: stream_window_bytes?,
@@ -191,13 +205,29 @@ pub(super) fn summary(table: &mut Table<'_>) -> Option<SummaryPolicy> {
 pub(super) fn exposure(table: &mut Table<'_>) -> Option<ExposurePolicy> {
     let batch_max = table.integer32("batch_max", 1..=4_096);
     let queue_max = table.integer32("queue_max", 1..=65_536);
+    let queue_bytes_max = table.integer32("queue_bytes_max", 65_536..=1 << 26);
     let busy_timeout = table.millis("busy_timeout_ms", 1..=SPAN_MS_MAX);
     if let (Some(batch), Some(queue)) = (batch_max, queue_max)
         && queue < batch
     {
         table.fault("queue_max", "must not be below batch_max");
     }
-    Some(ExposurePolicy { batch_max: batch_max?, queue_max: queue_max?, busy_timeout: busy_timeout? })
+    let store_timeout = table.millis("store_timeout_ms", 1..=SPAN_MS_MAX);
+    let probe_interval = table.millis("probe_interval_ms", 10..=SPAN_MS_MAX);
+    if let (Some(store), Some(busy)) = (store_timeout, busy_timeout)
+        && store <= busy
+    {
+        // Otherwise nobody would be told that it was a lock that took so long.
+        table.fault("store_timeout_ms", "must be above busy_timeout_ms");
+    }
+    Some(ExposurePolicy {
+        batch_max: batch_max?,
+        queue_max: queue_max?,
+        queue_bytes_max: queue_bytes_max?,
+        busy_timeout: busy_timeout?,
+        store_timeout: store_timeout?,
+        probe_interval: probe_interval?,
+    })
 }
 
 /// When optional sections give way to pressure on the whole process.

@@ -124,6 +124,13 @@ fn rules_across_keys_hold() {
             "default_timeout_ms = 2001\n",
             "default_timeout_ms: must not exceed timeout_max_ms",
         ),
+        ("requests_max = 8192", "requests_max = 739", "limits.requests_max: must be 740 or more"),
+        (
+            "store_timeout_ms = 2000",
+            "store_timeout_ms = 1000",
+            "exposure.store_timeout_ms: must be above busy_timeout_ms",
+        ),
+        ("probe_interval_ms = 1000", "probe_interval_ms = 9", "exposure.probe_interval_ms: expected"),
         (
             "stream_window_bytes = 262144",
             "stream_window_bytes = 4194305",

@@ -27,7 +27,7 @@ pub(super) async fn play(
 ) -> Result<Scenario, RehearsalError> {
     let mut stage = Stage::start(options, plan, "killed", files.clone(), 2, true).await?;
     let rate = Rate::PerSecond(STORIES_PER_S / 2.0);
-    let callers = [Member::HOME_API, Member::Replica(0)].map(|member| Offered { member, rate });
+    let callers = [Member::HOME_API, Member::HOME_API_2].map(|member| Offered { member, rate });
     stage.call(workload, options.seed + 200, &callers)?;
     let found = rounds(options, &mut stage).await;
     let told = Found::told("killed_in_an_advance", found);
@@ -63,10 +63,10 @@ async fn rounds(options: &MigrationOptions, stage: &mut Stage) -> Result<Found, 
         time::sleep(STEP * round).await;
         let kills_home = round % 2 == 1;
         if kills_home {
-            stage.suite.kill(Member::Replica(0));
+            stage.suite.kill(Member::HOME_API_2);
             let exited = stage.suite.exited().await;
-            found.must(exited.member == Member::Replica(0), format!("{} died as well", exited.member));
-            stage.suite.restart(Member::Replica(0)).await.map_err(RehearsalError::Launch)?;
+            found.must(exited.member == Member::HOME_API_2, format!("{} died as well", exited.member));
+            stage.suite.restart(Member::HOME_API_2).await.map_err(RehearsalError::Launch)?;
             stage.desk.processes = crate::migration::hearing::taking_part(stage.suite.endpoints());
             // It waits for the process that was killed, which is back; what it says of it is no part of this story.
             let _ = command.wait().await;

@@ -17,16 +17,57 @@ pub enum Member {
     Emulator,
     /// One of the eight services.
     Service(ServiceName),
-    /// Another process of home-api, numbered from 0.
-    Replica(u8),
+    /// A further process of a service.
+    Replica(Replica),
 }
 
-/// Names of the further processes of home-api.
-const REPLICAS: [&str; 3] = ["home-api-2", "home-api-3", "home-api-4"];
+/// A further process of a service that may have several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Replica {
+    of: Replicated,
+    /// From 2: the first process is the service's own.
+    number: u8,
+}
+
+/// The services that may have several processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Replicated {
+    /// Several share an exposure ledger, which has to be a database.
+    Experiment,
+    /// Several are several doors to the same suite.
+    HomeApi,
+}
+
+impl Replicated {
+    /// All of them.
+    const ALL: [Self; 2] = [Self::Experiment, Self::HomeApi];
+
+    const fn service(self) -> ServiceName {
+        match self {
+            Self::Experiment => ServiceName::Experiment,
+            Self::HomeApi => ServiceName::HomeApi,
+        }
+    }
+
+    /// Names of its further processes.
+    const fn names(self) -> [&'static str; REPLICAS_MAX as usize - 1] {
+        match self {
+            Self::Experiment => ["experiment-2", "experiment-3", "experiment-4"],
+            Self::HomeApi => ["home-api-2", "home-api-3", "home-api-4"],
+        }
+    }
+}
+
+/// Most processes of one service.
+pub const REPLICAS_MAX: u8 = 4;
 
 impl Member {
     /// The ingress.
     pub const HOME_API: Self = Self::Service(ServiceName::HomeApi);
+    /// Where exposures are recorded.
+    pub const EXPERIMENT: Self = Self::Service(ServiceName::Experiment);
+    /// A second ingress.
+    pub const HOME_API_2: Self = Self::process(Replicated::HomeApi, 2);
 
     /// All nine in the order of their start: each only calls those before it.
     pub fn all() -> impl Iterator<Item = Self> {
@@ -36,14 +77,40 @@ impl Member {
             .chain(std::iter::once(Self::HOME_API))
     }
 
-    /// All that there can be, further processes of home-api included.
+    /// All that there can be, further processes included.
     pub fn every() -> impl Iterator<Item = Self> {
-        Self::all().chain(Self::replicas(REPLICAS.len() as u8))
+        Self::all()
+            .chain(Replicated::ALL.into_iter().flat_map(|of| Self::processes(of, REPLICAS_MAX).skip(1)))
     }
 
-    /// So many further processes of home-api.
-    pub(crate) fn replicas(count: u8) -> impl Iterator<Item = Self> {
-        (0..count.min(REPLICAS.len() as u8)).map(Self::Replica)
+    /// The process of a service by number, from 1, which is the service's own. Beyond [`REPLICAS_MAX`] it begins again.
+    pub const fn process(of: Replicated, number: u8) -> Self {
+        match (number.saturating_sub(1)) % REPLICAS_MAX {
+            0 => Self::Service(of.service()),
+            further => Self::Replica(Replica { of, number: further + 1 }),
+        }
+    }
+
+    /// The first processes of a service, so many of them, and at least one.
+    pub fn processes(of: Replicated, count: u8) -> impl Iterator<Item = Self> {
+        (1..=count.clamp(1, REPLICAS_MAX)).map(move |number| Self::process(of, number))
+    }
+
+    /// Its number among the processes of its service, from 1.
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::Replica(replica) => replica.number,
+            Self::Emulator | Self::Service(_) => 1,
+        }
+    }
+
+    /// The service that it is a process of; `None` of the emulator.
+    pub const fn service_name(self) -> Option<ServiceName> {
+        match self {
+            Self::Emulator => None,
+            Self::Service(name) => Some(name),
+            Self::Replica(replica) => Some(replica.of.service()),
+        }
     }
 
     /// The name used in files and reports.
@@ -51,21 +118,21 @@ impl Member {
         match self {
             Self::Emulator => "emulator",
             Self::Service(name) => name.as_str(),
-            Self::Replica(number) => REPLICAS[number as usize % REPLICAS.len()],
+            Self::Replica(Replica { of, number }) => of.names()[number as usize - 2],
         }
     }
 
     /// What it serves, as `mercury serve` names it.
     pub const fn service(self) -> &'static str {
         match self {
-            Self::Replica(_) => Self::HOME_API.as_str(),
+            Self::Replica(replica) => replica.of.service().as_str(),
             other => other.as_str(),
         }
     }
 
     /// Whether it answers home pages.
     pub(crate) const fn is_ingress(self) -> bool {
-        matches!(self, Self::Service(ServiceName::HomeApi) | Self::Replica(_))
+        matches!(self.service_name(), Some(ServiceName::HomeApi))
     }
 
     /// The member of that name.
@@ -75,10 +142,10 @@ impl Member {
 
     /// When it is started, and in reverse when it is stopped: members of one rank go together.
     pub(crate) const fn rank(self) -> u8 {
-        match self {
-            Self::Emulator => 0,
-            Self::Service(ServiceName::HomeApi) | Self::Replica(_) => 2,
-            Self::Service(_) => 1,
+        match self.service_name() {
+            None => 0,
+            Some(ServiceName::HomeApi) => 2,
+            Some(_) => 1,
         }
     }
 }
@@ -171,16 +238,15 @@ pub(crate) fn arguments(
     if options.dilate > 1 {
         flag("--dilate", options.dilate.to_string().into());
     }
-    match member {
-        Member::Emulator => {
+    match member.service_name() {
+        None => {
             flag("--control", listen.control.clone().into());
             flag("--seed", options.seed.to_string().into());
             if let Some(scenario) = &options.scenario {
                 flag("--scenario", scenario.into());
             }
         }
-        Member::Service(_) | Member::Replica(_) => {
-            let name = if let Member::Service(name) = member { name } else { ServiceName::HomeApi };
+        Some(name) => {
             if let Some(offset_ms) = options.calendar_offsets_ms.get(&member) {
                 flag("--calendar-offset-ms", offset_ms.to_string().into());
             }
@@ -200,7 +266,8 @@ pub(crate) fn arguments(
                     flag("--rollout-ledger", files.ledger.clone().into());
                 }
             }
-            if name == ServiceName::Experiment {
+            // Another ledger may be one with a password, which no list of processes shall show: see `environment`.
+            if name == ServiceName::Experiment && options.ledger.is_none() {
                 flag("--ledger", state.ledgers().join("exposures.db").into());
             }
             for (peer, address) in peers {
@@ -214,6 +281,19 @@ pub(crate) fn arguments(
         }
     }
     arguments
+}
+
+/// What a member is told by its environment.
+pub(crate) fn environment(member: Member, options: &SuiteOptions) -> Vec<(OsString, OsString)> {
+    let ledger = options.ledger.as_ref().filter(|_| member.service_name() == Some(ServiceName::Experiment));
+    [
+        ("RUST_LOG", options.log_filter.as_ref()),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", options.otlp_endpoint.as_ref()),
+        ("MERCURY_LEDGER", ledger),
+    ]
+    .into_iter()
+    .filter_map(|(name, value)| Some((name.into(), value?.into())))
+    .collect()
 }
 
 /// A command line that a shell reads back as these words.
@@ -265,8 +345,33 @@ mod tests {
     fn ranks_order_the_start_and_names_read_back() {
         let ranks: Vec<u8> = Member::all().map(Member::rank).collect();
         assert_eq!(ranks, [0, 1, 1, 1, 1, 1, 1, 1, 2]);
-        for member in Member::all() {
+        for member in Member::every() {
             assert_eq!(Member::parse(member.as_str()), Some(member));
+        }
+    }
+
+    #[test]
+    fn a_service_has_several_processes_of_one_kind() {
+        let names = |of, count| Member::processes(of, count).map(Member::as_str).collect::<Vec<_>>();
+        assert_eq!(names(Replicated::Experiment, 2), ["experiment", "experiment-2"]);
+        assert_eq!(names(Replicated::HomeApi, 0), ["home-api"]);
+        assert_eq!(names(Replicated::HomeApi, 9).len(), usize::from(REPLICAS_MAX));
+        let second = Member::process(Replicated::Experiment, 2);
+        assert_eq!((second.number(), second.service(), second.rank()), (2, "experiment", 1));
+        assert!(Member::process(Replicated::HomeApi, 2).is_ingress() && !second.is_ingress());
+        assert_eq!(Member::every().count(), 15);
+    }
+
+    #[test]
+    fn a_ledger_that_is_given_is_told_by_the_environment_and_to_experiment_alone() {
+        let ledger = "postgres://m:s3cret@db/exposures".to_owned();
+        let options = SuiteOptions { ledger: Some(ledger.clone()), ..SuiteOptions::new("state") };
+        let state = StateDir::new("state".into());
+        for member in Member::every() {
+            let line = shell(arguments(member, &Listen::loopback(0), &options, &state, &[]));
+            assert!(!line.contains("--ledger") && !line.contains("s3cret"), "{line}");
+            let told = environment(member, &options).iter().any(|(_, value)| *value == *ledger);
+            assert_eq!(told, member.service() == "experiment", "{member}");
         }
     }
 

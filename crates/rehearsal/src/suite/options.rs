@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use model::Scale;
 
-use super::{Ended, Member};
+use super::{Ended, Member, REPLICAS_MAX, Replicated};
 use crate::keys::KeyDir;
 
 /// What happens when a member dies.
@@ -55,6 +55,11 @@ pub struct SuiteOptions {
     pub migration: Option<MigrationFiles>,
     /// Processes of home-api, 1 to 4. All but the first pick their ports.
     pub home_apis: u8,
+    /// Processes of experiment, 1 to 4. More than one need a [`Self::ledger`] that they can share. Each process of home-api
+    /// asks the one of its own number, or, where there are fewer, the next in turn.
+    pub experiments: u8,
+    /// The exposure ledger, a file or a PostgreSQL URL; `None` is a file in the state directory.
+    pub ledger: Option<String>,
     /// Scenario file; `None` is the shipped one.
     pub scenario: Option<PathBuf>,
     /// Seed of the emulated data and draws.
@@ -86,6 +91,8 @@ impl SuiteOptions {
             policy: None,
             migration: None,
             home_apis: 1,
+            experiments: 1,
+            ledger: None,
             scenario: None,
             seed: 1,
             scale: Scale::ONE,
@@ -102,7 +109,18 @@ impl SuiteOptions {
 impl SuiteOptions {
     /// The processes of the suite, in the order of their start.
     pub(crate) fn members(&self) -> impl Iterator<Item = Member> + use<> {
-        Member::all().chain(Member::replicas(self.home_apis.saturating_sub(1)))
+        let experiments = Member::processes(Replicated::Experiment, self.experiments).skip(1);
+        let home_apis = Member::processes(Replicated::HomeApi, self.home_apis).skip(1);
+        Member::all().chain(experiments).chain(home_apis)
+    }
+
+    /// The process of `peer`'s service that `member` calls.
+    pub(crate) fn peer_of(&self, member: Member, peer: Member) -> Member {
+        if peer != Member::EXPERIMENT {
+            return peer;
+        }
+        let number = (member.number() - 1) % self.experiments.clamp(1, REPLICAS_MAX) + 1;
+        Member::process(Replicated::Experiment, number)
     }
 }
 

@@ -264,6 +264,7 @@ fn home(asked: &HeaderMap, wrong: bool) -> GetHomeResponse {
             experiment_version: 1,
             variant: text("a"),
             event_id: text("e"),
+            effect: text("committed"),
         }],
         optional: Some(OptionalSections {
             recommendations: Marker::OmittedDisabled.into(),

@@ -2,15 +2,21 @@
 
 use std::{fmt, fs};
 
-use base::clock;
+use base::{
+    clock,
+    inject::{Point, Points},
+};
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric},
-    metrics::{counter::ConstCounter, gauge::ConstGauge, info::Info},
+    metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge, info::Info},
     registry::{Registry, Unit},
 };
 
-use crate::supervisor::Supervisor;
+use crate::{
+    lifecycle::{Lifecycle, Stage},
+    supervisor::Supervisor,
+};
 
 /// Kernel clock ticks are read from field 22 of `/proc/self/stat`; the fields after the command's name begin at 3.
 const START_TICKS_AFTER_NAME: usize = 22 - 3;
@@ -96,22 +102,85 @@ pub(super) struct TaskCollector(pub(super) Supervisor);
 
 impl Collector for TaskCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let counts = self.0.counts();
-        let live = ConstGauge::new(self.0.live() as u64);
-        series(&mut encoder, "tasks_live", "Supervised tasks that have not ended.", None, &live)?;
-        let started = ConstCounter::new(counts.started);
-        series(&mut encoder, "tasks_started", "Supervised tasks started.", None, &started)?;
-        let ended = [
-            ("completed", counts.completed),
-            ("cancelled", counts.cancelled),
-            ("panicked", counts.panicked),
-            ("aborted", counts.aborted),
+        let kinds = self.0.by_name();
+        let help = "Supervised tasks that have not ended, by name.";
+        let mut live = encoder.encode_descriptor("tasks_live", help, None, MetricType::Gauge)?;
+        for (task, counts) in &kinds {
+            ConstGauge::new(counts.live()).encode(live.encode_family(&[("task", *task)])?)?;
+        }
+        let help = "Supervised tasks started, by name.";
+        let mut started = encoder.encode_descriptor("tasks_started", help, None, MetricType::Counter)?;
+        for (task, counts) in &kinds {
+            ConstCounter::new(counts.started).encode(started.encode_family(&[("task", *task)])?)?;
+        }
+        let help = "Supervised tasks by name and ending.";
+        let mut ended = encoder.encode_descriptor("tasks_ended", help, None, MetricType::Counter)?;
+        for (task, counts) in &kinds {
+            for (ending, count) in [
+                ("completed", counts.completed),
+                ("cancelled", counts.cancelled),
+                ("panicked", counts.panicked),
+                ("aborted", counts.aborted),
+            ] {
+                let labels = [("task", *task), ("ending", ending)];
+                ConstCounter::new(count).encode(ended.encode_family(&labels)?)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where a process is in its life, read when it is scraped.
+#[derive(Debug)]
+pub(super) struct LifecycleCollector(pub(super) Lifecycle);
+
+impl Collector for LifecycleCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let (now, spent) = (self.0.stage(), self.0.spent());
+        let help = "1 for the stage that the process is in.";
+        let mut stages = encoder.encode_descriptor("lifecycle_stage", help, None, MetricType::Gauge)?;
+        for stage in Stage::ALL {
+            let labels = [("stage", stage.as_str())];
+            ConstGauge::new(u64::from(stage == now)).encode(stages.encode_family(&labels)?)?;
+        }
+        let help = "Time that the process has spent in each stage.";
+        let unit = Some(&Unit::Seconds);
+        let mut times = encoder.encode_descriptor("lifecycle_spent", help, unit, MetricType::Gauge)?;
+        for stage in Stage::ALL {
+            let labels = [("stage", stage.as_str())];
+            ConstGauge::new(spent[stage.index()].as_secs_f64()).encode(times.encode_family(&labels)?)?;
+        }
+        let help = "Requests of the process that are not answered.";
+        let open = ConstGauge::new(self.0.open_count() as u64);
+        series(&mut encoder, "exchanges_open", help, None, &open)
+    }
+}
+
+/// What is made to fail, read when it is scraped.
+#[derive(Debug)]
+pub(super) struct PointCollector(pub(super) Points);
+
+impl Collector for PointCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        type Read = fn(&Points, Point) -> u64;
+        let gauges: [(&str, &str, Read); 2] = [
+            ("injection_armed", "1 for a point at which something is made to fail.", |points, point| {
+                u64::from(points.is_armed(point))
+            }),
+            ("injection_holding", "Who is held at a point.", |points, point| points.holding(point) as u64),
         ];
-        let kind = ConstCounter::new(0_u64).metric_type();
-        let mut metric =
-            encoder.encode_descriptor("tasks_ended", "Supervised tasks by ending.", None, kind)?;
-        for (ending, count) in ended {
-            ConstCounter::new(count).encode(metric.encode_family(&[("ending", ending)])?)?;
+        for (name, help, read) in gauges {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for point in Point::ALL {
+                let labels = [("point", point.as_str())];
+                ConstGauge::new(read(&self.0, point)).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        let help = "Times that a point acted.";
+        let mut acted = encoder.encode_descriptor("injection_acted", help, None, MetricType::Counter)?;
+        for point in Point::ALL {
+            let labels = [("point", point.as_str())];
+            ConstCounter::new(self.0.acted(point)).encode(acted.encode_family(&labels)?)?;
         }
         Ok(())
     }
@@ -148,10 +217,10 @@ mod tests {
         let supervisor = Supervisor::new();
         registry.watch_tasks(&supervisor);
         supervisor.abort_all();
-        supervisor.start(async {});
+        supervisor.start("late", async {});
         let text = registry.encode();
-        assert!(text.contains("mercury_tasks_ended_total{ending=\"aborted\"} 1\n"), "{text}");
-        assert!(text.contains("mercury_tasks_ended_total{ending=\"panicked\"} 0\n"), "{text}");
-        assert!(text.contains("mercury_tasks_started_total 1\n"), "{text}");
+        assert!(text.contains("mercury_tasks_ended_total{task=\"late\",ending=\"aborted\"} 1\n"), "{text}");
+        assert!(text.contains("mercury_tasks_ended_total{task=\"late\",ending=\"panicked\"} 0\n"), "{text}");
+        assert!(text.contains("mercury_tasks_started_total{task=\"late\"} 1\n"), "{text}");
     }
 }

@@ -2,7 +2,10 @@
 //!
 //! `requests_offered` equals the sum of `requests_finished` over all outcomes whenever `requests_in_flight` is zero.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 
 use super::{Registry, TraceLabel, TracedHistogram, delay_histogram, latency_histogram};
 use base::{Nanos, Phase, Reason, trace::TraceContext};
@@ -66,6 +69,17 @@ struct ByPhase {
     phase: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByPart {
+    server: &'static str,
+    part: &'static str,
+}
+
+/// A size as gauges count it.
+pub(crate) fn signed(bytes: usize) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
 type Seconds = Counter<f64, AtomicU64>;
 type Histograms<L> = Family<L, TracedHistogram, fn() -> TracedHistogram>;
 
@@ -81,6 +95,11 @@ pub(super) struct Families {
     accepted: Family<Server, Counter>,
     refused: Family<Server, Counter>,
     streams_cut: Family<Server, Counter>,
+    readers_cut: Family<Server, Counter>,
+    silent: Family<Server, Counter>,
+    responses: Family<Server, Gauge>,
+    response_bytes: Family<Server, Gauge>,
+    largest: Family<ByPart, Gauge>,
     panics: Family<Server, Counter>,
     late_operations: Family<Server, Counter>,
     late_seconds: Family<Server, Seconds>,
@@ -99,6 +118,11 @@ impl Families {
             accepted: Family::default(),
             refused: Family::default(),
             streams_cut: Family::default(),
+            readers_cut: Family::default(),
+            silent: Family::default(),
+            responses: Family::default(),
+            response_bytes: Family::default(),
+            largest: Family::default(),
             panics: Family::default(),
             late_operations: Family::default(),
             late_seconds: Family::default(),
@@ -119,6 +143,17 @@ impl Families {
             "Streams reset because their peer outstayed a bound",
             all.streams_cut,
         );
+        let help =
+            "Responses whose reader took nothing of them for the whole stall bound; their connection was cut";
+        registry.register("readers_cut", help, all.readers_cut);
+        let help = "Connections closed because their peer said nothing in time";
+        registry.register("connections_silent", help, all.silent);
+        let help = "Responses that were begun and that their readers have not taken";
+        registry.register("responses_open", help, all.responses);
+        let help = "Bytes of responses that were handed over to be written and have not been";
+        registry.register("response_bytes_waiting", help, all.response_bytes);
+        let help = "Largest part of a request that was taken, in bytes";
+        registry.register("request_bytes_largest", help, all.largest);
         let help = "Handlers that panicked; their callers were told INTERNAL";
         registry.register("handler_panics", help, all.panics);
         let help = "Operations that ran more than 5 ms past their deadline or cancellation";
@@ -129,6 +164,35 @@ impl Families {
             "From the caller's departure, or the deadline, to the end of the work that it found running";
         registry.register_with_unit("cancellation_stop_delay", help, Unit::Seconds, all.stop_delay);
         families
+    }
+}
+
+/// Responses on their way to their readers.
+#[derive(Debug)]
+pub(crate) struct ResponseGauges {
+    open: Gauge,
+    bytes: Gauge,
+}
+
+impl ResponseGauges {
+    /// A response's head was handed over.
+    pub(crate) fn begun(&self) {
+        self.open.inc();
+    }
+
+    /// Its reader has taken all of it, or never will.
+    pub(crate) fn ended(&self) {
+        self.open.dec();
+    }
+
+    /// Bytes were handed over to be written.
+    pub(crate) fn held(&self, bytes: usize) {
+        self.bytes.inc_by(signed(bytes));
+    }
+
+    /// They were written, or never will be.
+    pub(crate) fn left(&self, bytes: usize) {
+        self.bytes.dec_by(signed(bytes));
     }
 }
 
@@ -145,6 +209,11 @@ pub struct ServerMetrics {
     accepted: Counter,
     refused: Counter,
     streams_cut: Counter,
+    readers_cut: Counter,
+    silent: Counter,
+    responses: Arc<ResponseGauges>,
+    header_bytes_largest: Gauge,
+    body_bytes_largest: Gauge,
     panics: Counter,
     late_operations: Counter,
     late_seconds: Seconds,
@@ -157,6 +226,7 @@ impl ServerMetrics {
         let families = &registry.0.servers;
         let label = Server { server };
         let duration = |outcome| families.duration.get_or_create_owned(&ByOutcome { server, outcome });
+        let largest = |part| families.largest.get_or_create_owned(&ByPart { server, part });
         let mut outcomes = Outcome::all().map(Outcome::as_str);
         Self {
             offered: families.offered.get_or_create_owned(&label),
@@ -174,6 +244,14 @@ impl ServerMetrics {
             accepted: families.accepted.get_or_create_owned(&label),
             refused: families.refused.get_or_create_owned(&label),
             streams_cut: families.streams_cut.get_or_create_owned(&label),
+            readers_cut: families.readers_cut.get_or_create_owned(&label),
+            silent: families.silent.get_or_create_owned(&label),
+            responses: Arc::new(ResponseGauges {
+                open: families.responses.get_or_create_owned(&label),
+                bytes: families.response_bytes.get_or_create_owned(&label),
+            }),
+            header_bytes_largest: largest("headers"),
+            body_bytes_largest: largest("body"),
             panics: families.panics.get_or_create_owned(&label),
             late_operations: families.late_operations.get_or_create_owned(&label),
             late_seconds: families.late_seconds.get_or_create_owned(&label),
@@ -222,6 +300,31 @@ impl ServerMetrics {
     /// A stream was reset by this side because its peer did not read, or did not send, in time.
     pub fn stream_cut(&self) {
         self.streams_cut.inc();
+    }
+
+    /// A connection was closed because its peer said nothing in time: no first byte, half a head, no answer to a PING.
+    pub fn connection_silent(&self) {
+        self.silent.inc();
+    }
+
+    /// So many responses lost their connection, because their reader took nothing of one of them in time.
+    pub fn readers_cut(&self, responses: usize) {
+        self.readers_cut.inc_by(responses as u64);
+    }
+
+    /// What counts the responses on their way. Cheap to share.
+    pub(crate) const fn responses(&self) -> &Arc<ResponseGauges> {
+        &self.responses
+    }
+
+    /// The head of a request within its bound was so large.
+    pub(crate) fn header_bytes(&self, bytes: usize) {
+        self.header_bytes_largest.inner().fetch_max(signed(bytes), Ordering::Relaxed);
+    }
+
+    /// The largest body of a request, or message of it, that was taken. For whoever reads it.
+    pub(crate) const fn body_bytes(&self) -> &Gauge {
+        &self.body_bytes_largest
     }
 
     /// A handler panicked.

@@ -8,6 +8,9 @@ use tracing_subscriber::{EnvFilter, fmt::MakeWriter};
 
 use super::TelemetryError;
 
+/// Most spans that wait, by the specification's default.
+pub const QUEUE_MAX: usize = 2_048;
+
 /// Settings of a process.
 #[derive(Clone, Debug)]
 pub struct TelemetryConfig {
@@ -71,7 +74,7 @@ impl ExportConfig {
         Self {
             endpoint: endpoint.into(),
             ratio: 1.0,
-            queue_max: 2_048,
+            queue_max: QUEUE_MAX,
             batch_max: 512,
             delay: Nanos::from_secs(1),
             timeout: Nanos::from_secs(5),

@@ -33,6 +33,7 @@ fn world() -> World {
         wall: Arc::new(SystemWallClock),
         ids: Arc::new(IdSource::new(42)),
         tasks: Arc::new(Supervisor::new()),
+        points: base::inject::Points::default(),
     }
 }
 

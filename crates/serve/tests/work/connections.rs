@@ -38,7 +38,7 @@ impl Open {
     pub(crate) fn new(port: Port) -> Self {
         let (pipe, theirs) = tokio::io::duplex(PIPE_BYTES);
         let supervisor = Supervisor::new();
-        supervisor.start(connection::serve(theirs, Arc::new(port), supervisor.clone()));
+        supervisor.start("connection", connection::serve(theirs, Arc::new(port), supervisor.clone()));
         Self { supervisor, pipe }
     }
 }
@@ -209,7 +209,7 @@ async fn a_supervised_task_that_outlives_its_caller_is_late_from_its_departure_t
     let port = rig.port(axum::Router::new(), move |request| {
         let work = request.extensions().get::<Arrival>().expect("by the shell").work();
         let (told, (answer, answered)) = (told.clone(), oneshot::channel());
-        tasks.lock().expect("sound").as_ref().expect("set").start(async move {
+        tasks.lock().expect("sound").as_ref().expect("set").start("after", async move {
             told.send("began").await.expect("heard");
             tokio::time::sleep(ms(100).into()).await;
             told.send(if work.caller_gone() { "alone" } else { "attended" }).await.expect("heard");

@@ -11,7 +11,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use base::{Clock, Nanos, headers, ids::IdSource};
+use base::{Clock, Nanos, headers, ids::IdSource, inject::Points};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body::Frame;
@@ -102,12 +102,15 @@ impl Service<Request<Body>> for Scripted {
 pub(crate) struct Rig {
     pub(crate) clock: Arc<RigClock>,
     pub(crate) lifecycle: Lifecycle,
+    pub(crate) points: Points,
     registry: Registry,
 }
 
 impl Rig {
     pub(crate) fn new() -> Self {
-        Self { clock: RigClock::start(), lifecycle: Lifecycle::new(), registry: Registry::new("test") }
+        let clock = RigClock::start();
+        let lifecycle = Lifecycle::new(Arc::clone(&clock) as Arc<dyn Clock>);
+        Self { clock, lifecycle, registry: Registry::new("test"), points: Points::default() }
     }
 
     /// A port whose method is answered by `script`; HTTP requests go to `router`.
@@ -122,12 +125,13 @@ impl Rig {
         let service = Scripted(Arc::new(move |request| Box::pin(script(request))));
         Port {
             routes: Routes::new().grpc(service).http(router),
-            limits: Limits { default_timeout: ms(100), timeout_max: ms(1_000), ..Limits::default() },
+            limits: Limits { default_timeout: ms(100), timeout_max: ms(1_000), ..Limits::default() }.into(),
             clock: self.clock.clone(),
             ids: Arc::new(IdSource::new(7)),
             lifecycle: self.lifecycle.clone(),
             metrics: ServerMetrics::new(&self.registry, "test"),
             tracer: Tracer::off(),
+            points: self.points.clone(),
         }
     }
 

@@ -74,6 +74,7 @@ fn threads_that_meet_lose_nobody() {
         wall: Arc::new(SystemWallClock),
         ids: Arc::new(IdSource::new(7)),
         tasks: Arc::new(Here),
+        points: base::inject::Points::default(),
     });
     let calls = Arc::new(AtomicU64::new(0));
     let meet = Barrier::new(THREADS as usize);

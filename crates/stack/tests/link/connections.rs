@@ -11,13 +11,15 @@ use std::{
 use base::Nanos;
 use h2::{RecvStream, server::SendResponse};
 use http::Request;
-use stack::{InvalidAuthority, Link, LocalFailure};
+use stack::{InvalidAuthority, Link, LinkConfig, LocalFailure};
 use tokio::{io::DuplexStream, sync::mpsc};
 use tonic::Code;
 
 use crate::{
     frames::{self, Frames},
-    support::{Accept, CONFIG, Order, Peer, Rig, Route, Tasks, ask, message, outside, reply, request, world},
+    support::{
+        Accept, CONFIG, Order, Peer, Rig, Route, Tasks, ask, finish, message, outside, reply, request, world,
+    },
 };
 
 const UNAVAILABLE: i32 = Code::Unavailable as i32;
@@ -365,4 +367,65 @@ async fn an_address_is_host_and_port() {
     for good in ["127.0.0.1:1", "[::1]:50051", "pricing:50051"] {
         assert_eq!(Link::tcp("link:test", good, CONFIG, world(&tasks)).expect(good).address(), good);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_bounds_come_with_a_new_connection_before_the_old_one_goes() {
+    let release = Arc::new(tokio::sync::Notify::new());
+    let held = Arc::clone(&release);
+    let peer = Peer::new(move |request: Request<RecvStream>, respond| {
+        let held = Arc::clone(&held);
+        async move {
+            if request.uri().path().ends_with("Hold") {
+                held.notified().await;
+            }
+            reply(respond, b"answer");
+        }
+    });
+    let rig = Rig::new(peer.route());
+    assert_eq!(rig.ask(SECOND).await.code, 0);
+    // A call is sent when it is made, whether or not anybody looks at it.
+    let held = Some(rig.within(Nanos::from_secs(9)));
+    let old = tower_service::Service::call(&mut rig.link.clone(), request("/test.Service/Hold", held));
+    let config = LinkConfig { calls_max: 2, ..CONFIG };
+    rig.link.reconfigure(config).await;
+    assert_eq!((rig.net.dials(), rig.link.config()), (2, config));
+    assert_eq!(rig.ask(SECOND).await.code, 0, "one of two, beside the one of the old connection");
+    assert_eq!(rig.tasks.started("link:test"), 2);
+    release.notify_one();
+    let Ok(answer) = old.await;
+    assert_eq!(finish(answer).await.code, 0);
+    rig.tasks.down_to(1).await;
+    assert_eq!(rig.ask(SECOND).await.code, 0);
+    rig.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_takes_no_new_connection_leaves_the_old_one_in_use() {
+    let peer = answering();
+    let rig = Rig::new(peer.route());
+    assert_eq!(rig.ask(SECOND).await.code, 0);
+    rig.net.route(Route::Refused);
+    let config = LinkConfig { calls_max: 2, ..CONFIG };
+    let change = rig.link.reconfigure(config);
+    assert!(tokio::time::timeout(Duration::from_secs(3), change).await.is_err(), "it goes on trying");
+    assert_eq!((rig.link.config(), rig.ask(SECOND).await.code), (CONFIG, 0));
+    // Asked again, and answered.
+    rig.net.route(peer.route());
+    rig.link.reconfigure(config).await;
+    assert_eq!((rig.link.config(), rig.ask(SECOND).await.code), (config, 0));
+    rig.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_changes_the_last_one_counts_and_a_closed_link_stays_closed() {
+    let peer = answering();
+    let rig = Rig::new(Route::After(Duration::from_millis(50), peer.accept.clone()));
+    let (first, last) = (LinkConfig { calls_max: 2, ..CONFIG }, LinkConfig { calls_max: 3, ..CONFIG });
+    tokio::join!(rig.link.reconfigure(first), rig.link.reconfigure(last));
+    assert_eq!(rig.link.config(), last);
+    tokio::join!(rig.link.reconfigure(first), async { rig.link.close() });
+    rig.link.reconfigure(first).await;
+    assert_eq!(rig.ask(SECOND).await.failure, Some(LocalFailure::Closed));
+    rig.end().await;
 }

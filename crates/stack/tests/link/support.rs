@@ -116,6 +116,7 @@ pub(crate) fn world(tasks: &Arc<Tasks>) -> World {
         wall: Arc::new(SystemWallClock),
         ids: Arc::new(IdSource::new(7)),
         tasks: Arc::new(Spawner(Arc::clone(tasks))),
+        points: base::inject::Points::default(),
     }
 }
 

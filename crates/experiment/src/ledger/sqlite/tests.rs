@@ -13,13 +13,15 @@ use base::{
     Deadline,
     clock::{MonotonicClock, SystemWallClock},
 };
+use serve::health::Readiness;
 use tempfile::TempDir;
 
 use super::*;
 use crate::{
     decide::{Experiment, Surface, Variant, exposure::tests::context},
+    ledger::schema::{Step, Version},
     metrics::Metrics,
-    recorder::{Bounds, Outcome, group_commit},
+    recorder::{Bounds, Outcome, group_commit, standing::Standing},
 };
 
 const PATIENT: Nanos = Nanos::from_secs(30);
@@ -119,6 +121,9 @@ async fn commits_are_durable_by_configuration() {
     assert_eq!(number(&mut ledger, "PRAGMA busy_timeout").await, 1_234);
     assert_eq!(number(&mut ledger, "PRAGMA cache_size").await, -512);
     assert_eq!(number(&mut ledger, "PRAGMA user_version").await, 1);
+    ledger.set_patience(Patience { lock: Nanos::from_millis(4_321), step: PATIENT });
+    assert_eq!(ledger.probe().await, Ok(()));
+    assert_eq!(number(&mut ledger, "PRAGMA busy_timeout").await, 4_321);
 }
 
 #[tokio::test]
@@ -178,9 +183,12 @@ async fn many_callers_beside_a_reader_never_meet_a_lock() {
     // A backup reads one snapshot for the whole time.
     let mut reader = super::open::reopen(&ledger.options).await.expect("a second connection");
     run(&mut reader, "BEGIN; SELECT count(*) FROM exposure").await;
-    let bounds = Bounds { queue_rows_max: 1_000, batch_rows_max: 7 };
+    let patience = Patience { lock: IMPATIENT, step: PATIENT };
+    let bounds = Bounds { batch_rows_max: 7, probe_interval: PATIENT, patience, ..Bounds::WIDE };
+    let bounds = tokio::sync::watch::channel(bounds).1;
     let clock = Arc::new(MonotonicClock);
-    let (recorder, writer) = group_commit(ledger, bounds, clock.clone(), Arc::new(Metrics::new()));
+    let standing = Standing::new(Readiness::new().condition("exposure ledger"));
+    let (recorder, writer) = group_commit(ledger, bounds, clock.clone(), standing, Arc::new(Metrics::new()));
     let callers = async {
         // Every operation is sent twice, by 64 callers at once.
         let pending: Vec<_> =
@@ -282,13 +290,101 @@ async fn what_is_no_ledger_is_refused_by_name_and_left_alone() {
     refusal(&directory.path().join("missing").join("exposures.db")).await;
 }
 
+/// Opens the file as a program that knows `steps`.
+async fn open_as(path: &Path, steps: &[Step]) -> Result<SqliteConnection, OpenError> {
+    super::open::open_with(path, &super::open::options(path, PATIENT), steps).await
+}
+
 #[tokio::test]
-async fn a_newer_schema_is_refused() {
+async fn a_schema_that_only_grew_is_used_and_one_that_lost_something_is_refused() {
     let (_directory, path) = place();
     let mut ledger = open(&path, PATIENT).await;
-    run(ledger.connection.as_mut().expect("open"), "PRAGMA user_version = 2").await;
+    record(&mut ledger, &exposures(0..3)).await.expect("committed");
     ledger.close().await;
-    assert!(refusal(&path).await.contains("version 2"));
+    let known = super::open::MIGRATIONS.to_vec();
+    let grown =
+        [&known[..], &[Step::Expand("ALTER TABLE exposure ADD COLUMN note TEXT NOT NULL DEFAULT ''")]]
+            .concat();
+    open_as(&path, &grown).await.expect("a newer program").close().await.expect("closed");
+
+    // This program goes on, and so does the newer one after it.
+    let mut ledger = open(&path, PATIENT).await;
+    assert_eq!(fresh(&record(&mut ledger, &exposures(2..5)).await.expect("committed")), 2);
+    ledger.close().await;
+    open_as(&path, &grown).await.expect("nothing was taken back").close().await.expect("closed");
+
+    let shrunk = [&grown[..], &[Step::Contract("ALTER TABLE exposure DROP COLUMN surface")]].concat();
+    open_as(&path, &shrunk).await.expect("a newer program").close().await.expect("closed");
+    let refused = refusal(&path).await;
+    let version = Version::after(&shrunk).taken.to_string();
+    assert!(
+        refused.contains(&format!("knows version {version}")) && refused.contains("up to 2"),
+        "{refused}"
+    );
+}
+
+#[tokio::test]
+async fn a_file_of_the_first_version_is_taken_on_and_left_usable_for_its_program() {
+    let (_directory, path) = place();
+    let first = &super::open::MIGRATIONS[..1];
+    let mut old = open_as(&path, first).await.expect("made");
+    let number = async |connection: &mut SqliteConnection, sql| -> i64 {
+        sqlx::query_scalar(sql).fetch_one(connection).await.expect("a number")
+    };
+    assert_eq!(number(&mut old, "PRAGMA user_version").await, 1);
+    assert_eq!(number(&mut old, "SELECT count(*) FROM sqlite_schema WHERE name = 'room'").await, 0);
+    old.close().await.expect("closed");
+    let mut ledger = open(&path, PATIENT).await;
+    assert_eq!(ledger.probe().await, Ok(()));
+    record(&mut ledger, &exposures(0..3)).await.expect("committed");
+    ledger.close().await;
+    // The program of the first version looks at the header alone.
+    let mut old = open_as(&path, first).await.expect("its own version");
+    assert_eq!(number(&mut old, "PRAGMA user_version").await, 1);
+    assert_eq!(number(&mut old, "SELECT count(*) FROM exposure").await, 3);
+}
+
+#[tokio::test]
+async fn a_probe_leaves_nothing_and_finds_what_a_batch_would_find() {
+    let (_directory, path) = place();
+    let mut ledger = open(&path, IMPATIENT).await;
+    let rows = exposures(0..500);
+    assert_eq!(ledger.probe().await, Ok(()));
+    assert_eq!(number(&mut ledger, "SELECT count(*) FROM exposure").await, 0);
+    assert_eq!(number(&mut ledger, "SELECT count(*) FROM room").await, 0);
+
+    // Somebody else's lock.
+    let mut other = super::open::reopen(&ledger.options).await.expect("a second connection");
+    run(&mut other, "BEGIN IMMEDIATE").await;
+    assert!(ledger.probe().await.expect_err("locked").contains("locked"));
+    run(&mut other, "ROLLBACK").await;
+    assert_eq!(ledger.probe().await, Ok(()));
+
+    // No room. What the probe before found room for is still there, so it is used up first.
+    let limit = |pages: i64| sqlx::AssertSqlSafe(format!("PRAGMA max_page_count = {pages}"));
+    let connection = ledger.connection.as_mut().expect("open");
+    sqlx::raw_sql(limit(1)).execute(&mut *connection).await.expect("as many as there are");
+    let mut taken = 0;
+    while record(&mut ledger, &rows[taken..taken + 10]).await.is_ok() {
+        taken += 10;
+    }
+    if let Some(connection) = ledger.connection.as_mut() {
+        sqlx::raw_sql(limit(1)).execute(connection).await.expect("as many as there are");
+    }
+    assert!(ledger.probe().await.expect_err("no room").contains("full"));
+    assert_eq!(ledger.probe().await, Ok(()), "a new connection has no such limit");
+
+    // Gone, or another file.
+    let aside = path.with_extension("aside");
+    fs::rename(&path, &aside).expect("moved");
+    assert!(ledger.probe().await.is_err());
+    assert!(
+        record(&mut ledger, &rows[490..]).await.is_err(),
+        "nothing is written where nobody would read it"
+    );
+    fs::rename(&aside, &path).expect("moved back");
+    assert_eq!(ledger.probe().await, Ok(()));
+    assert_eq!(fresh(&record(&mut ledger, &rows[490..]).await.expect("committed")), 10);
 }
 
 #[tokio::test]

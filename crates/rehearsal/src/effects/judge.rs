@@ -1,0 +1,159 @@
+//! Judge: the gates of the rehearsal, and its report.
+
+use load::Report as LoadReport;
+use model::{policy, policy::Policy, scenario, workload::Workload};
+
+use super::{EffectsOptions, kills::Killed};
+use crate::{
+    exposures::{Account, Class},
+    gates::{self, Gate, Role},
+    report::{self, Effects, Generator, Kills, PolicyRef, Quantiles, Report, Scenario},
+    slo::RehearsalError,
+    verdict::Verdict,
+};
+
+/// Largest share of the operations that may end without an answer though their caller stayed: with settling callers, it says
+/// that the suite did not come back.
+const FAILED_RATIO_MAX: f64 = 0.05;
+
+/// Everything that was seen.
+pub(super) struct Evidence {
+    pub(super) killed: Killed,
+    pub(super) load: LoadReport,
+    pub(super) account: Account,
+    pub(super) told: Vec<Scenario>,
+    pub(super) timer_p99_ms: Option<f64>,
+}
+
+/// The report with its verdict.
+pub(super) fn report(options: &EffectsOptions, evidence: Evidence) -> Result<Report, RehearsalError> {
+    let mut report = frame(options)?;
+    report.gates = gates(options, &evidence);
+    let Evidence { killed, load, account, told, timer_p99_ms } = evidence;
+    let generator = Generator::of(&load, timer_p99_ms);
+    report.add_policy("effects", policy_ref(options, generator)?);
+    report.scenarios.push(story(options, &killed, &account));
+    report.scenarios.extend(told);
+    report.effects = Some(Effects {
+        kills: Kills {
+            total: killed.kills.iter().sum(),
+            any: killed.kills[0],
+            submitted: killed.kills[1],
+            committing: killed.kills[2],
+            rows_in_flight: killed.rows_in_flight,
+            restart_ms: quantiles(&killed.restarts),
+        },
+        account,
+    });
+    let verdicts = report.scenarios.iter().map(|story| story.verdict);
+    report.verdict = Verdict::of_all(verdicts.chain([gates::verdict(&report.gates)]));
+    Ok(report)
+}
+
+fn gates(options: &EffectsOptions, evidence: &Evidence) -> Vec<Gate> {
+    let Evidence { killed, load, account, .. } = evidence;
+    let count = |count: u64| Some(count as f64); // Far below 2^52.
+    let known = account.arms.shown > 0;
+    let kills = f64::from(killed.kills.iter().sum::<u32>());
+    let mut gates = vec![
+        Gate::at_least("kills", "kills", Some(kills), options.kills.into()).doubt(),
+        Gate::at_least("arms_shown", "arms", count(account.arms.shown), 1.0).doubt(),
+    ];
+    let names = [
+        ("exposures_lost", Class::Lost),
+        ("exposures_duplicated", Class::Duplicated),
+        ("exposures_orphan", Class::Orphan),
+        ("exposures_forged", Class::Forged),
+        ("exposures_altered", Class::Altered),
+        ("exposures_misallocated", Class::Misallocated),
+        ("exposures_extra", Class::Extra),
+    ];
+    for (name, class) in names {
+        let observed = known.then(|| account.count(class) as f64);
+        gates.push(Gate::at_most(name, "exposures", observed, 0.0).saying(class.meaning()));
+    }
+    let gaps = account.records.iter().filter(|record| record.gap.is_some()).count();
+    gates.push(Gate::at_most("record_gaps", "records", count(gaps as u64), 0.0).doubt());
+    // Without one, no kill met a row that was committed and not answered for.
+    gates.push(Gate::at_least("exposures_replayed", "arms", count(account.arms.replayed), 1.0).doubt());
+    let stayed = account.operations.answered + account.operations.failed;
+    let failed = report::ratio(account.operations.failed as f64, stayed as f64);
+    gates.push(Gate::at_most("failed_ratio", "ratio", failed, FAILED_RATIO_MAX));
+    let unsent = load.generator.unsent_ratio;
+    gates.push(Gate::at_most("generator_unsent", "ratio", unsent, load::health::UNSENT_RATIO_MAX).doubt());
+    gates
+}
+
+/// The kills as a story.
+fn story(options: &EffectsOptions, killed: &Killed, account: &Account) -> Scenario {
+    let (verdict, detail) = if account.verdict != Verdict::Pass {
+        (account.verdict, account.why())
+    } else if !killed.wrong.is_empty() {
+        // It did not come back in time, or the machine was too slow: which of the two, nobody knows.
+        (Verdict::Inconclusive, killed.wrong.join("; "))
+    } else {
+        let [any, submitted, committing] = killed.kills;
+        let detail = format!(
+            "{} kills of seed {} ({any} at any moment, {submitted} with rows submitted, {committing} while committing): {} arms \
+             shown, each with one row; {} of them recorded by an attempt that was never answered; {} rows of callers that \
+             left or were not answered",
+            any + submitted + committing,
+            options.seed,
+            account.arms.shown,
+            account.arms.replayed,
+            account.rows.unshown
+        );
+        (Verdict::Pass, detail)
+    };
+    Scenario { name: "killed_under_load".to_owned(), verdict, detail }
+}
+
+fn quantiles(ascending: &[base::Nanos]) -> Quantiles {
+    let at = |q: f64| {
+        let rank = (ascending.len() as f64 * q).ceil().max(1.0) as usize - 1; // Far below 2^52.
+        ascending.get(rank).map(|span| span.as_millis_f64())
+    };
+    Quantiles { n: ascending.len() as u64, p50: at(0.5), p99: at(0.99), ..Quantiles::default() }
+}
+
+fn policy_ref(options: &EffectsOptions, generator: Generator) -> Result<PolicyRef, RehearsalError> {
+    let (name, text) = match &options.policy {
+        None => (policy::SHIPPED.0.to_owned(), policy::SHIPPED.1.to_owned()),
+        Some(path) => {
+            let text = std::fs::read_to_string(path);
+            let text = text.map_err(|error| RehearsalError::Io { path: path.clone(), error })?;
+            (path.display().to_string(), text)
+        }
+    };
+    let policy = Policy::parse(&name, &text).map_err(|faults| RehearsalError::Files(vec![faults]))?;
+    Ok(PolicyRef {
+        name: "effects".to_owned(),
+        role: Role::After,
+        generation: policy.generation,
+        digest: format!("{:016x}", policy.digest),
+        generator,
+        ..PolicyRef::default()
+    })
+}
+
+fn frame(options: &EffectsOptions) -> Result<Report, RehearsalError> {
+    let files = |faults| RehearsalError::Files(vec![faults]);
+    let scenario = scenario::Scenario::parse(scenario::SHIPPED.0, scenario::SHIPPED.1).map_err(files)?;
+    let workload = Workload::parse(model::workload::SHIPPED.0, model::workload::SHIPPED.1).map_err(files)?;
+    Ok(Report {
+        schema: report::SCHEMA,
+        command: "rehearse effects".to_owned(),
+        seed: options.seed,
+        runs: 1,
+        workload: workload.name,
+        scenario: (&scenario).into(),
+        scale: None,
+        rate_per_s: options.rate_per_s,
+        dilate: 1,
+        histogram: load::HISTOGRAM_SCHEME,
+        tolerance: "Rows are counted one by one and there is no tolerance. Whether time was kept is told and takes no part: no \
+                    verdict here rests on a latency."
+            .to_owned(),
+        ..Report::default()
+    })
+}

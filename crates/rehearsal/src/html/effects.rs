@@ -1,0 +1,50 @@
+//! Effects: the kills that the process which records exposures went through, and what its ledger says after them.
+
+use maud::{Markup, html};
+
+use super::{text::Unit, view::View};
+use crate::report::Effects;
+
+/// Most examples of one kind of discrepancy on the page.
+const EXAMPLES_MAX: usize = 5;
+
+/// The section; nothing when no effects were rehearsed.
+pub(super) fn section(view: &View<'_>) -> Markup {
+    let Some(Effects { kills, account }) = &view.report.effects else { return html! {} };
+    let ms = |value: Option<f64>| Unit::Ms.write(value).unwrap_or_else(|| "–".to_owned());
+    let (operations, arms, rows) = (&account.operations, &account.arms, &account.rows);
+    html! {
+        section {
+            h2 { "Exposures, after the kills" }
+            p {
+                "The process that records exposures was killed " (kills.total) " times under load: " (kills.any) " times at any \
+                 moment, " (kills.submitted) " times while a lock kept submitted rows from the ledger, and " (kills.committing)
+                " times just after such a lock was given up; " (kills.rows_in_flight) " rows were in flight at the latter two. \
+                 It was ready again after " (ms(kills.restart_ms.p50)) " (median) and " (ms(kills.restart_ms.p99)) " (p99)."
+            }
+            p {
+                (operations.total) " operations were asked for in " (account.attempts) " attempts: " (operations.answered)
+                " were answered, " (operations.failed) " failed, " (operations.departed) " were left by their callers. They were \
+                 shown " (arms.shown) " arms, of which an earlier attempt, never answered, had recorded " (arms.replayed) ". \
+                 The ledger holds " (rows.total) " rows; " (rows.unshown) " are of callers that left or were not answered."
+            }
+            div.wide {
+                table {
+                    thead { tr { th { "discrepancy" } th.figure { "count" } th { "what it is" } } }
+                    tbody {
+                        @for one in &account.discrepancies {
+                            tr {
+                                th scope="row" { (one.class.as_str()) }
+                                td.figure { (one.count) }
+                                td {
+                                    (one.class.meaning())
+                                    @for example in one.examples.iter().take(EXAMPLES_MAX) { div.note { (example) } }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
