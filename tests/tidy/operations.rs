@@ -89,7 +89,10 @@ pub(crate) fn grace(repo: &Repo) -> Vec<String> {
             }
         }
     }
-    let launcher = repo.text(LAUNCHER).lines().find_map(|line| line.strip_prefix("const STOP_MAX: Duration = Duration::from_secs("));
+    let launcher = repo
+        .text(LAUNCHER)
+        .lines()
+        .find_map(|line| line.strip_prefix("const STOP_MAX: Duration = Duration::from_secs("));
     let seconds = launcher.and_then(|rest| rest.strip_suffix(");")?.parse().ok());
     if repo.files.contains_key(LAUNCHER) && seconds.is_none_or(|seconds| Nanos::from_secs(seconds) <= bound) {
         faults.push(format!("{LAUNCHER}: STOP_MAX is {seconds:?} s, and a process may take {bound}"));
