@@ -29,6 +29,7 @@ mod revocations;
 mod shutdown;
 mod sockets;
 mod statuses;
+mod store;
 mod strangers;
 mod summary;
 mod transitions;
