@@ -137,8 +137,11 @@ async fn an_emulator_that_dies_makes_pages_unavailable_and_returns_with_the_same
     })
     .await;
     assert!(now() - back < RECOVERY_MAX, "{}", now() - back);
-    for page in [&mut before, &mut after] {
+    for (page, effect) in [(&mut before, "committed"), (&mut after, "replayed")] {
         page["inventory"]["as_of_unix_ms"].take();
+        for shown in page["experiments"].as_array_mut().expect("a list") {
+            assert_eq!(shown["effect"].take(), effect);
+        }
     }
     assert_eq!(before, after, "facts are a function of the seed, and an operation replays");
     suite.until_idle().await;

@@ -11,6 +11,7 @@ mod call;
 pub mod check;
 mod clock;
 mod connection;
+pub mod flood;
 pub mod health;
 mod latency;
 mod observe;

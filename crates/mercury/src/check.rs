@@ -5,7 +5,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use model::{migration::Plan, policy::Policy, rollout::Ladder, scenario::Scenario, workload::Workload};
+use model::{
+    load_profile::Profile, migration::Plan, policy::Policy, rollout::Ladder, scenario::Scenario,
+    workload::Workload,
+};
 
 use crate::exit::Exit;
 
@@ -28,6 +31,9 @@ pub(crate) struct Args {
     /// A plan of the migration, like config/migrations/entitlement-summary.toml.
     #[arg(long, value_name = "FILE")]
     migration: Vec<PathBuf>,
+    /// A load profile, like config/profiles/steady.toml.
+    #[arg(long, value_name = "FILE")]
+    profile: Vec<PathBuf>,
 }
 
 pub(crate) fn run(args: &Args) -> Exit {
@@ -36,7 +42,8 @@ pub(crate) fn run(args: &Args) -> Exit {
     let scenarios = args.scenario.iter().map(|path| read(path, Scenario::parse).map(drop));
     let rollouts = args.rollout.iter().map(|path| read(path, Ladder::parse).map(drop));
     let migrations = args.migration.iter().map(|path| read(path, Plan::parse).map(drop));
-    let all = policies.chain(workloads).chain(scenarios).chain(rollouts).chain(migrations);
+    let profiles = args.profile.iter().map(|path| read(path, Profile::parse).map(drop));
+    let all = policies.chain(workloads).chain(scenarios).chain(rollouts).chain(migrations).chain(profiles);
     let faults: Vec<String> = all.filter_map(Result::err).collect();
     if faults.is_empty() {
         println!("every file is valid");
@@ -54,6 +61,21 @@ pub(crate) fn scenario(path: Option<&Path>) -> Result<Scenario, Exit> {
 /// The given workload, or the shipped one.
 pub(crate) fn workload(path: Option<&Path>) -> Result<Workload, Exit> {
     given(path, model::workload::SHIPPED, Workload::parse)
+}
+
+/// The profile in a file, where the text names one, or the shipped one of that name.
+pub(crate) fn load_profile(name: &str) -> Result<Profile, Exit> {
+    if let Some(profile) = Profile::shipped(name) {
+        return Ok(profile);
+    }
+    let path = Path::new(name);
+    if path.extension().is_some_and(|extension| extension == "toml") {
+        return read(path, Profile::parse).map_err(Exit::Usage);
+    }
+    let names: Vec<&str> = Profile::names().collect();
+    let text =
+        format!("--profile: no profile {name:?}; there are {}, and FILE.toml of your own", names.join(", "));
+    Err(Exit::Usage(text))
 }
 
 fn given<T>(

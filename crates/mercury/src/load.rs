@@ -1,4 +1,8 @@
-//! Load: `mercury load`, the open-loop generator against a suite that already runs.
+//! Load: `mercury load`, the open-loop generator against a suite that already runs; with `--profile`, against one of its own
+//! and with a verdict ([`profile`]).
+
+pub(crate) mod flood;
+mod profile;
 
 use std::{
     io::IsTerminal as _,
@@ -40,6 +44,8 @@ impl From<Output> for rehearsal::Output {
 /// Arguments of `mercury load`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
+    #[command(flatten)]
+    profile: profile::ProfileArgs,
     /// The home port [default: the one in `endpoints.json`, else 127.0.0.1:8080].
     #[arg(long, value_name = "HOST:PORT")]
     target: Option<String>,
@@ -86,8 +92,8 @@ pub(crate) struct Args {
     /// Write down every operation with its attempts and the arms that it was shown, for `mercury exposures verify`.
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
-    /// Write the report to this file as well.
-    #[arg(long, value_name = "FILE")]
+    /// Write the report to this file as well; with --profile, the directory of the evidence [default there: out].
+    #[arg(long, value_name = "PATH")]
     out: Option<PathBuf>,
     /// How the result is printed.
     #[arg(long, value_enum, default_value_t = Output::Human)]
@@ -104,6 +110,9 @@ enum OriginName {
 }
 
 pub(crate) fn run(args: Args) -> Exit {
+    if let Some(exit) = profile::run(&args) {
+        return exit;
+    }
     let plan = match plan(&args) {
         Ok(plan) => plan,
         Err(exit) => return exit,

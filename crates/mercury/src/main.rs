@@ -7,6 +7,7 @@ mod emulate;
 mod endpoints;
 mod exit;
 mod exposures;
+mod inject;
 mod keys;
 mod load;
 mod policy;
@@ -34,8 +35,11 @@ enum Command {
     Serve(serve::Args),
     /// Run the whole suite as child processes on loopback, in the foreground.
     Up(up::Args),
-    /// Drive a running suite with an open-loop workload.
+    /// Drive a running suite with an open-loop workload; with --profile, a suite of its own, with a verdict.
     Load(load::Args),
+    /// One process of a flood of connections; the profile connection-flood starts several.
+    #[command(hide = true)]
+    Flood(load::flood::Args),
     /// Rehearse: start a suite, drive it, judge it by gates, and write the evidence.
     #[command(subcommand)]
     Rehearse(rehearse::Command),
@@ -44,7 +48,7 @@ enum Command {
     Emulator(emulate::Command),
     /// Ask a process whether it is ready; for health checks in images without a shell.
     Probe(probe::Args),
-    /// Validate the files that a user edits: policies, workloads, scenarios, rollouts and migrations.
+    /// Validate the files that a user edits: policies, workloads, scenarios, rollouts, migrations and load profiles.
     Check(check::Args),
     /// Make keys for the signed entitlement summary.
     #[command(subcommand)]
@@ -65,6 +69,7 @@ fn main() -> std::process::ExitCode {
         Command::Serve(args) => serve::run(args),
         Command::Up(args) => up::run(args),
         Command::Load(args) => load::run(args),
+        Command::Flood(args) => load::flood::run(args),
         Command::Rehearse(command) => rehearse::run(command),
         Command::Emulator(command) => emulate::run(command),
         Command::Probe(args) => probe::run(args),

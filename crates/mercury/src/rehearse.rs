@@ -144,7 +144,7 @@ fn slo(args: SloArgs) -> Exit {
 }
 
 /// The exit of a rehearsal that has no evidence.
-fn no_evidence(error: RehearsalError) -> Exit {
+pub(crate) fn no_evidence(error: RehearsalError) -> Exit {
     match error.exit_code() {
         2 => Exit::Usage(error.to_string()),
         _ => Exit::Error(error.to_string()),
@@ -152,7 +152,7 @@ fn no_evidence(error: RehearsalError) -> Exit {
 }
 
 /// The exit of a rehearsal that has a verdict.
-fn concluded(ended: Conclusion) -> Exit {
+pub(crate) fn concluded(ended: Conclusion) -> Exit {
     match ended.verdict {
         Verdict::Pass => Exit::Pass,
         Verdict::Fail => Exit::GateFailed(ended.why),

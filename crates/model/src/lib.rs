@@ -5,6 +5,7 @@ pub mod draw;
 pub mod fault;
 pub mod faults;
 pub mod latency;
+pub mod load_profile;
 pub mod migration;
 pub mod names;
 pub mod policy;

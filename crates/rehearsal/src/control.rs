@@ -2,11 +2,14 @@
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
+use base::Nanos;
+use model::fault::{FaultEffect, FaultRule};
 use tonic::transport::{Channel, Endpoint};
 use wire::emulator::v1::{
-    FeedState, GetStatsRequest, PolicyCopy, ReadExperimentsRequest, ReadExperimentsResponse,
-    ReadSubjectRequest, ReadSubjectResponse, RevokeClaimsRequest, SetPhaseRequest, SetPolicyCopyRequest,
-    SetRevocationFeedRequest, emulator_control_service_client::EmulatorControlServiceClient,
+    self as emulator, ClearFaultsRequest, FeedState, GetStatsRequest, InjectFaultRequest, PolicyCopy,
+    ReadExperimentsRequest, ReadExperimentsResponse, ReadSubjectRequest, ReadSubjectResponse,
+    RevokeClaimsRequest, SetPhaseRequest, SetPolicyCopyRequest, SetRevocationFeedRequest,
+    emulator_control_service_client::EmulatorControlServiceClient, fault_rule::Effect,
 };
 
 /// Longest wait for a connection or an answer.
@@ -33,6 +36,10 @@ pub struct Stats {
     pub calls: BTreeMap<String, u64>,
     /// Most calls in service at once, by dependency, and the servers that there are.
     pub peaks: BTreeMap<String, (u32, u32)>,
+    /// Calls that wait for a server now, by dependency.
+    pub waiting: BTreeMap<String, u32>,
+    /// Calls that were turned away because the queue was full, by dependency.
+    pub overloaded: BTreeMap<String, u64>,
 }
 
 /// A client of the control port.
@@ -117,6 +124,26 @@ impl Control {
         Ok(answer.into_inner())
     }
 
+    /// Breaks a dependency as the rule says, after the rules that are there.
+    ///
+    /// # Errors
+    /// When the rule cannot be, or there is no emulator.
+    pub async fn inject(&mut self, rule: &FaultRule) -> Result<(), ControlError> {
+        let request = InjectFaultRequest { rule: Some(on_the_wire(rule)) };
+        self.0.inject_fault(request).await.map_err(|status| fault("InjectFault", &status))?;
+        Ok(())
+    }
+
+    /// Mends everything that was broken.
+    ///
+    /// # Errors
+    /// When there is no emulator.
+    pub async fn clear_faults(&mut self) -> Result<(), ControlError> {
+        let request = ClearFaultsRequest { fault_id: 0 };
+        self.0.clear_faults(request).await.map_err(|status| fault("ClearFaults", &status))?;
+        Ok(())
+    }
+
     /// The experiments of a surface, and how often the catalogue answered.
     ///
     /// # Errors
@@ -140,7 +167,28 @@ impl Control {
             timer_p99_ms: answer.timer_lateness_p99_us.map(|micros| micros as f64 / 1e3),
             calls: each().map(|one| (one.dependency.clone(), one.calls)).collect(),
             peaks: each().map(|one| (one.dependency.clone(), (one.peak_in_service, one.servers))).collect(),
+            waiting: each().map(|one| (one.dependency.clone(), one.queued)).collect(),
+            overloaded: each().map(|one| (one.dependency.clone(), one.overloaded)).collect(),
         })
+    }
+}
+
+fn on_the_wire(rule: &FaultRule) -> emulator::FaultRule {
+    let millis = |span: Nanos| u32::try_from(span.as_millis()).unwrap_or(u32::MAX);
+    let effect = match rule.effect {
+        FaultEffect::Delay(span) => Effect::DelayMs(millis(span)),
+        FaultEffect::Status(code) => Effect::StatusCode(code.into()),
+        FaultEffect::Hang => Effect::Hang(true),
+        FaultEffect::Reset => Effect::Reset(true),
+        FaultEffect::Refuse => Effect::Refuse(true),
+        FaultEffect::SlowBody(span) => Effect::SlowBodyMs(millis(span)),
+    };
+    emulator::FaultRule {
+        dependency: rule.dependency.as_str().to_owned(),
+        workload_class: rule.class.map(|class| class.as_str().to_owned()).unwrap_or_default(),
+        share_ppm: rule.share.ppm(),
+        duration_ms: rule.duration.map_or(0, millis),
+        effect: Some(effect),
     }
 }
 

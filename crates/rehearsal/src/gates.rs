@@ -32,6 +32,10 @@ pub enum Kind {
     Objective,
     /// Before against after.
     Comparison,
+    /// What had to be true of a load profile's run.
+    Acceptance,
+    /// What would have ended a load profile's run at once.
+    Stop,
 }
 
 /// Which side of the bound passes.
@@ -184,7 +188,8 @@ fn doubt_untimely(gates: &mut [Gate]) {
         .collect();
     for gate in gates.iter_mut().filter(|gate| gate.verdict == Verdict::Fail) {
         let doubtful = match gate.kind {
-            Kind::Evidence => false,
+            // A profile's conditions say themselves what they owe to the machine.
+            Kind::Evidence | Kind::Acceptance | Kind::Stop => false,
             Kind::Objective => untimely.contains(&gate.policy),
             Kind::Comparison => !untimely.is_empty(),
         };

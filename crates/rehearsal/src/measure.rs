@@ -10,6 +10,6 @@ pub(crate) mod recovery;
 mod sampler;
 mod snapshot;
 
-pub(crate) use drive::{Driven, Watch, drive, state_of};
+pub(crate) use drive::{Driven, Watch, drive, settle, start_generator, state_of};
 pub(crate) use measured::{Measured, timer_lateness_ms};
-pub(crate) use snapshot::Snapshot;
+pub(crate) use snapshot::{Snapshot, scrape};

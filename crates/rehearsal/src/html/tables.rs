@@ -143,8 +143,8 @@ pub(super) fn gates(view: &View<'_>) -> Markup {
             Verdict::Pass | Verdict::NotApplicable => 2,
         };
         let kind = match gate.kind {
-            Kind::Objective => 0,
-            Kind::Comparison => 1,
+            Kind::Objective | Kind::Acceptance => 0,
+            Kind::Comparison | Kind::Stop => 1,
             Kind::Evidence => 2,
         };
         (verdict, kind)

@@ -185,7 +185,7 @@ fn sampler(
 }
 
 /// Waits, within a bound, until nothing is held any more, and says what still is.
-async fn settle(suite: &Suite, dilate: u32) -> AfterRun {
+pub(crate) async fn settle(suite: &Suite, dilate: u32) -> AfterRun {
     let metrics = async |member: Member| {
         let admin = &suite.endpoints().get(member)?.admin;
         scrape(admin).await
@@ -219,14 +219,14 @@ async fn settle(suite: &Suite, dilate: u32) -> AfterRun {
     }
 }
 
-type Generator = (
+pub(crate) type Generator = (
     Option<thread::JoinHandle<()>>,
     mpsc::Receiver<Progress>,
     oneshot::Receiver<Result<load::Report, LoadError>>,
 );
 
 /// Runs the plan on a thread of its own.
-fn start_generator(plan: Plan, stop: &Stop) -> Result<Generator, RehearsalError> {
+pub(crate) fn start_generator(plan: Plan, stop: &Stop) -> Result<Generator, RehearsalError> {
     let (report, reports) = mpsc::channel(REPORTS_MAX);
     let (done, ended) = oneshot::channel();
     let stop = stop.clone();

@@ -23,7 +23,7 @@ pub(crate) struct Snapshot {
     pub(crate) usage: BTreeMap<Member, Usage>,
     /// Of this process, which generates the load.
     pub(crate) own: Option<Usage>,
-    pub(super) home: Option<Reading>,
+    pub(crate) home: Option<Reading>,
     /// From a cancellation to the end of the work, by member.
     pub(super) stops: BTreeMap<Member, Histogram>,
 }
@@ -58,7 +58,7 @@ impl Snapshot {
 }
 
 /// The metrics of a member, when it answers.
-pub(super) async fn scrape(admin: &str) -> Option<Scrape> {
+pub(crate) async fn scrape(admin: &str) -> Option<Scrape> {
     match crate::admin::get(admin, "/metrics").await {
         Ok((StatusCode::OK, body)) => Some(Scrape::new(String::from_utf8_lossy(&body))),
         _ => None,

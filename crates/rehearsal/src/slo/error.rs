@@ -32,6 +32,8 @@ pub enum RehearsalError {
     Load(LoadError),
     /// The emulator could not be controlled.
     Control(ControlError),
+    /// What a profile sets beside the callers could not be set up.
+    Peers(String),
     /// A signal ended the rehearsal.
     Interrupted,
 }
@@ -53,7 +55,7 @@ impl fmt::Display for RehearsalError {
                 let texts: Vec<String> = files.iter().map(ToString::to_string).collect();
                 f.write_str(&texts.join("\n"))
             }
-            Self::Usage(text) => f.write_str(text),
+            Self::Usage(text) | Self::Peers(text) => f.write_str(text),
             Self::Io { path, error } => write!(f, "{}: {error}", path.display()),
             Self::Launch(error) => error.fmt(f),
             Self::Died(exit) => write!(f, "the rehearsal was ended: {exit}"),
