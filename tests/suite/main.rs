@@ -21,6 +21,7 @@ mod hang_up;
 mod harness;
 mod identity;
 mod legacy;
+mod maps;
 mod migration;
 mod recovery;
 mod reload;

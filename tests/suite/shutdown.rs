@@ -10,7 +10,7 @@ use tokio::{io::AsyncReadExt as _, net::TcpStream, sync::mpsc};
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 
 use crate::harness::{
-    GET_HOME, Options, SLACK, Suite, bounded, eventually, get_home, now, patient, spawn,
+    GET_HOME, Options, SLACK, Suite, bounded, customer, eventually, get_home, now, patient, spawn,
     talk::{self, Http1, soon},
 };
 
@@ -40,7 +40,7 @@ impl Reader {
                 }
             }
         });
-        let head = patient(&[(headers::REQUEST_ID, id)]);
+        let head = customer(&[(headers::REQUEST_ID, id), (headers::GRPC_TIMEOUT, "9S")]);
         let request = talk::grpc(suite.home(), GET_HOME, &head).body(()).expect("a request");
         let mut sender = sender.ready().await.expect("open");
         let (response, mut upload) = sender.send_request(request, false).expect("sent");
@@ -57,13 +57,19 @@ impl Reader {
 }
 
 /// The bytes of a body until it ends or breaks off.
-async fn rest(mut body: h2::RecvStream) -> Result<usize, h2::Error> {
+async fn rest(body: h2::RecvStream) -> Result<usize, h2::Error> {
+    take(body, true).await
+}
+
+/// As [`rest`]; a reader that does not give its window back takes no more than that.
+async fn take(mut body: h2::RecvStream, gives_back: bool) -> Result<usize, h2::Error> {
     let mut count = 0;
     while let Some(data) = soon(body.data()).await {
         let data = data?;
         count += data.len();
-        // A window that is not given back stays as narrow as it is.
-        let _ = body.flow_control().release_capacity(data.len());
+        if gives_back {
+            body.flow_control().release_capacity(data.len())?;
+        }
     }
     soon(body.trailers()).await?;
     Ok(count)
@@ -77,7 +83,7 @@ async fn open(suite: &Suite, series: &str) -> f64 {
 const DRAIN: Nanos = Nanos::from_millis(1_500);
 
 fn options() -> Options {
-    Options::quick().policy("", "drain_ms", "1500")
+    Options::quick().policy("", "drain_ms", "1500").policy("services.home-api", "timeout_max_ms", "10000")
 }
 
 /// Everything that could hold a drain and must not, and a load that is under way.
@@ -187,7 +193,7 @@ async fn a_reader_that_takes_nothing_loses_its_connection_at_the_stall_bound() {
     let suite = Suite::start_with(Options::quick().policy("limits", "write_stall_timeout_ms", "300")).await;
     let began = now();
     let (stuck, _window, _sender) = Reader::ask(&suite, 1, "stuck").await.begin().await;
-    rest(stuck).await.expect_err("cut");
+    take(stuck, false).await.expect_err("cut");
     let took = now() - began;
     assert!(took >= Nanos::from_millis(290) && took < Nanos::from_millis(300) + SLACK, "{took}");
     eventually("nothing of it is left", async || {
@@ -216,6 +222,7 @@ async fn a_process_takes_as_many_requests_as_its_bound_and_refuses_the_next_at_o
             let request = crate::harness::identified(
                 ::wire::pricing::v1::GetPricesRequest {
                     item_ids: vec!["item-0001".to_owned()],
+                    currency_code: "EUR".to_owned(),
                     ..Default::default()
                 },
                 &[],

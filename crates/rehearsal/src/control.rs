@@ -124,16 +124,6 @@ impl Control {
         Ok(answer.into_inner())
     }
 
-    /// The experiments of a surface, and how often the catalogue answered.
-    ///
-    /// # Errors
-    /// When there is no emulator.
-    pub async fn experiments(&mut self, surface: &str) -> Result<ReadExperimentsResponse, ControlError> {
-        let request = ReadExperimentsRequest { surface: surface.to_owned() };
-        let answer = self.0.read_experiments(request).await;
-        Ok(answer.map_err(|status| fault("ReadExperiments", &status))?.into_inner())
-    }
-
     /// Breaks a dependency as the rule says, after the rules that are there.
     ///
     /// # Errors
@@ -152,6 +142,16 @@ impl Control {
         let request = ClearFaultsRequest { fault_id: 0 };
         self.0.clear_faults(request).await.map_err(|status| fault("ClearFaults", &status))?;
         Ok(())
+    }
+
+    /// The experiments of a surface, and how often the catalogue answered.
+    ///
+    /// # Errors
+    /// When there is no emulator.
+    pub async fn experiments(&mut self, surface: &str) -> Result<ReadExperimentsResponse, ControlError> {
+        let request = ReadExperimentsRequest { surface: surface.to_owned() };
+        let answer = self.0.read_experiments(request).await;
+        Ok(answer.map_err(|status| fault("ReadExperiments", &status))?.into_inner())
     }
 
     /// Reads the counters.

@@ -16,6 +16,7 @@ mod latency;
 mod mechanisms;
 mod migration;
 mod plot;
+mod profile;
 #[cfg(test)]
 mod sample;
 mod tables;
@@ -55,7 +56,8 @@ pub fn render(report: &Report, run: &RunInfo) -> String {
                     @if stepped { (ladder::ladder(&view)) }
                     (migration::section(&view))
                     (effects::section(&view))
-                    @if !(report.states.is_empty() && (report.migration.is_some() || report.effects.is_some())) {
+                    (profile::section(&view))
+                    @if !(report.states.is_empty() && has_own_section(report)) {
                         (bounds::plot(&view))
                         (tables::figures(&view))
                         (latency::plots(&view))
@@ -77,4 +79,12 @@ pub fn render(report: &Report, run: &RunInfo) -> String {
         }
     };
     page.into_string()
+}
+
+/// Whether it shows something else than states, so that there being none says nothing.
+const fn has_own_section(report: &Report) -> bool {
+    report.migration.is_some()
+        || report.effects.is_some()
+        || report.profile.is_some()
+        || report.knee.is_some()
 }

@@ -13,6 +13,7 @@ pub mod exposures;
 pub mod gates;
 pub mod html;
 pub mod keys;
+pub mod knee;
 mod measure;
 pub mod migrate;
 pub mod migration;

@@ -14,6 +14,7 @@ mod observed;
 mod peer;
 mod print;
 mod readers;
+mod reload;
 mod retained;
 mod section;
 mod stopping;
@@ -24,6 +25,7 @@ use std::{
     fs,
     io::{self, Write as _},
     path::PathBuf,
+    sync::Arc,
 };
 
 use base::{Clock, Nanos, Origin, WallClock, clock::MonotonicClock, clock::SystemWallClock};
@@ -33,6 +35,7 @@ use model::{load_profile::Profile, policy::Policy, workload::Workload};
 use self::{
     course::{Course, Ran},
     judge::Kept,
+    reload::{Ear, Edited},
     watch::HomeBounds,
 };
 use crate::{
@@ -121,8 +124,21 @@ pub async fn profile(options: ProfileOptions) -> Result<Conclusion, RehearsalErr
 
 /// As [`profile()`], without writing or printing anything but a line beforehand.
 async fn run(options: &ProfileOptions) -> Result<Report, RehearsalError> {
-    let policy = policy(options)?;
-    let plan = plan(options, &policy);
+    let (name, text) = document(options)?;
+    let policy = Policy::parse(&name, &text).map_err(|faults| RehearsalError::Files(vec![faults]))?;
+    let mut plan = plan(options, &policy);
+    let mut suite = suite(options);
+    let edits = match options.profile.reload {
+        Some(_) => {
+            let directory = options.out.join("policies");
+            let edited = Edited::prepare((name, text), policy.generation, &directory)?;
+            suite.policy = Some(edited.file().to_owned());
+            let ear = Arc::new(Ear::default());
+            plan.observer = Some(Arc::clone(&ear) as Arc<dyn load::Observe>);
+            Some((edited, ear))
+        }
+        None => None,
+    };
     plan.check().map_err(RehearsalError::Load)?;
     let screen = Screen::new(options.output == Output::Human);
     if options.output == Output::Human {
@@ -140,7 +156,9 @@ async fn run(options: &ProfileOptions) -> Result<Report, RehearsalError> {
     };
     let course = Course {
         profile: &options.profile,
-        suite: suite(options),
+        suite,
+        quick: options.quick,
+        edits,
         bounds: HomeBounds {
             connections_max: policy.limits.connections_max,
             memory_bytes: options.profile.flood.map(|flood| {
@@ -158,16 +176,14 @@ async fn run(options: &ProfileOptions) -> Result<Report, RehearsalError> {
     Ok(report_of(options, &policy, &plan, ran?))
 }
 
-fn policy(options: &ProfileOptions) -> Result<Policy, RehearsalError> {
-    let (name, text) = match &options.policy {
-        Some(path) => {
-            let text = fs::read_to_string(path)
-                .map_err(|error| RehearsalError::Usage(format!("cannot read {}: {error}", path.display())))?;
-            (path.display().to_string(), text)
-        }
-        None => (model::policy::SHIPPED.0.to_owned(), model::policy::SHIPPED.1.to_owned()),
+/// The policy's name and text.
+fn document(options: &ProfileOptions) -> Result<(String, String), RehearsalError> {
+    let Some(path) = &options.policy else {
+        return Ok((model::policy::SHIPPED.0.to_owned(), model::policy::SHIPPED.1.to_owned()));
     };
-    Policy::parse(&name, &text).map_err(|faults| RehearsalError::Files(vec![faults]))
+    let text = fs::read_to_string(path)
+        .map_err(|error| RehearsalError::Usage(format!("cannot read {}: {error}", path.display())))?;
+    Ok((path.display().to_string(), text))
 }
 
 fn plan(options: &ProfileOptions, policy: &Policy) -> Plan {

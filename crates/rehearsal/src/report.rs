@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::{
     gates::{Gate, Role, evidence::TIMER_LATENESS_P99_MAX_MS},
+    knee::KneeReport,
     profile::ProfileReport,
     verdict::Verdict,
 };
@@ -67,12 +68,15 @@ pub struct Report {
     /// The migration of the entitlement summary; absent where it was not rehearsed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub migration: Option<Migration>,
-    /// Effects under kills; absent where they were not rehearsed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub effects: Option<Effects>,
     /// The load profile that was run; absent elsewhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<ProfileReport>,
+    /// The rate at which the objective breaks; absent where it was not looked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub knee: Option<KneeReport>,
+    /// Effects under kills; absent where they were not rehearsed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub effects: Option<Effects>,
     /// The policies that were rehearsed.
     pub policies: Vec<PolicyRef>,
 }

@@ -148,11 +148,15 @@ async fn under_load_with_everything_attached_it_ends_clean_or_says_what_it_cut()
         assert_eq!(experiment.readyz().await, 503);
         assert!(TcpStream::connect(&experiment.main).await.is_err(), "nobody is let in after readiness fell");
         attached.ended().await;
-        if reads {
+        let (code, log) = if reads {
             reader.grant.send(1 << 16).await.expect("the driver runs");
-        }
-        assert_eq!(reader.rest().await, reads);
-        let (code, log) = experiment.ended().await;
+            assert!(reader.rest().await, "all of it came");
+            experiment.ended().await
+        } else {
+            let ended = experiment.ended().await;
+            assert!(!reader.rest().await, "it broke off");
+            ended
+        };
         let took = member::now() - began;
         assert!(took < BOUND, "{took:?}: {log}");
         let expected = if reads { Some(0) } else { Some(3) };

@@ -100,7 +100,7 @@ fn story(options: &EffectsOptions, killed: &Killed, account: &Account) -> Scenar
         let [any, submitted, committing] = killed.kills;
         let detail = format!(
             "{} kills of seed {} ({any} at any moment, {submitted} with rows submitted, {committing} while committing): {} arms \
-             shown, each with one row; {} of them recorded by an attempt that was never answered; {} rows of callers that \
+             shown, each with one row; {} of them recorded by an attempt before the one that was answered; {} rows of callers that \
              left or were not answered",
             any + submitted + committing,
             options.seed,

@@ -25,7 +25,7 @@ pub(super) fn section(view: &View<'_>) -> Markup {
             p {
                 (operations.total) " operations were asked for in " (account.attempts) " attempts: " (operations.answered)
                 " were answered, " (operations.failed) " failed, " (operations.departed) " were left by their callers. They were \
-                 shown " (arms.shown) " arms, of which an earlier attempt, never answered, had recorded " (arms.replayed) ". \
+                 shown " (arms.shown) " arms, of which an attempt before the answered one had recorded " (arms.replayed) ". \
                  The ledger holds " (rows.total) " rows; " (rows.unshown) " are of callers that left or were not answered."
             }
             div.wide {
@@ -73,13 +73,13 @@ mod tests {
             ">lost<",
             "&lt;script&gt;1",
         ] {
-            assert!(page.contains(text), "{text}: {page}");
+            assert!(page.contains(text), "{text}");
         }
         for class in Class::ALL {
             assert!(page.contains(class.meaning()), "{class}");
         }
         assert!(!page.contains("<script"), "nothing from outside becomes markup");
-        assert!(!page.contains("No state was measured."), "there are none to measure");
+        assert!(!page.contains("<h2>Figures</h2>"), "there are no states to compare");
         assert!(!render(&Report::default(), &sample::run()).contains("after the kills"));
     }
 }

@@ -6,6 +6,7 @@ use std::{
     net::SocketAddr,
     path::PathBuf,
     pin::Pin,
+    sync::Arc,
     time::Duration,
 };
 
@@ -20,6 +21,7 @@ use super::{
     flood,
     observed::Observed,
     readers,
+    reload::{self, Ear, Edited},
     retained::{self, Retained},
     stopping::{self, Subject},
     watch::{Breach, HomeBounds, Seen, Watchman},
@@ -49,6 +51,10 @@ pub(super) struct Course<'c> {
     /// Bounds of the policy that the suite runs by.
     pub(super) bounds: HomeBounds,
     pub(super) body_bytes_max: usize,
+    /// Whether the phases are the short ones.
+    pub(super) quick: bool,
+    /// The policy file that is edited, and what answers say about it, where the profile edits one.
+    pub(super) edits: Option<(Edited, Arc<Ear>)>,
     /// The `mercury` binary, for the processes of a flood.
     pub(super) executable: PathBuf,
     pub(super) screen: &'c Screen,
@@ -109,6 +115,11 @@ impl Course<'_> {
 
     async fn drive(&self, suite: &mut Suite, signals: &mut Signals) -> Result<Ran, RehearsalError> {
         let subject = Self::subject(suite)?;
+        let services: Vec<String> = suite
+            .running()
+            .filter(|(member, _)| *member != Member::Emulator)
+            .filter_map(|(member, _)| Some(suite.endpoints().get(member)?.admin.clone()))
+            .collect();
         let control = suite.endpoints().get(Member::Emulator).and_then(|one| one.control.clone());
         let mut control = Control::new(&control.unwrap_or_default()).map_err(RehearsalError::Control)?;
         let mut plan = self.plan.clone();
@@ -164,7 +175,7 @@ impl Course<'_> {
                             observed.put(Figure::MemoryKept, kept_mib(&seen.borrow()));
                         }
                         if breach.is_none() {
-                            self.meet(phase, &subject, &signalled, &gone, &peers);
+                            self.meet(phase, &subject, &services, &signalled, &gone, &peers);
                         }
                     }
                     self.screen.at(progress.elapsed);
@@ -291,9 +302,10 @@ impl Course<'_> {
 
     /// Lets the peers of a phase loose.
     fn meet<'p>(
-        &self,
+        &'p self,
         phase: usize,
         subject: &'p Subject,
+        services: &'p [String],
         signalled: &'p Cell<Option<Nanos>>,
         gone: &'p Cell<bool>,
         peers: &Peers<'p>,
@@ -316,6 +328,13 @@ impl Course<'_> {
                 let (figures, all) =
                     flood::run(flood, &executable, subject.home).await.map_err(RehearsalError::Peers)?;
                 Ok(Found::Flood(figures, all))
+            }));
+        }
+        let reload = self.profile.reload.filter(|reload| reload.phase == phase);
+        if let (Some(reload), Some((edited, ear))) = (reload, &self.edits) {
+            let edits = if self.quick { reload.quick_edits } else { reload.edits };
+            peers.push(Box::pin(async move {
+                Ok(Found::Figures(reload::run(reload, edits, edited, services, ear).await?))
             }));
         }
         if let Some(stopping) = self.profile.stopping.filter(|stopping| stopping.phase == phase) {
