@@ -63,7 +63,9 @@ impl SqliteLedger {
     /// [`OpenError`] naming the file. A file that is not a ledger is left untouched.
     pub async fn open(path: &Path, busy_timeout: Nanos, wall: Arc<dyn WallClock>) -> Result<Self, OpenError> {
         let options = open::options(path, busy_timeout);
-        let connection = open::open(path, &options).await?;
+        let mut connection = open::open(path, &options).await?;
+        // A file that may only be read is opened all the same, and a transaction on it begins: it is the write that fails.
+        probe(&mut connection).await.map_err(|error| OpenError::new(path.display(), error))?;
         Ok(Self {
             path: path.to_owned(),
             options,
