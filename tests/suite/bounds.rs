@@ -85,6 +85,55 @@ async fn a_body_over_its_bound_is_refused_on_both_faces_and_one_at_it_is_not() {
     suite.finish().await;
 }
 
+/// Nothing here decompresses, so that nothing can inflate: who sends a compressed message is told so before anything is made of it,
+/// with the encodings that it may use.
+#[tokio::test]
+async fn a_compressed_message_is_refused_and_not_inflated() {
+    let suite = Suite::start().await;
+    let home = suite.home();
+    // 16 MiB of zeros, as a gzip of some 16 KiB would be; that it is none is never found out.
+    let small = vec![0x1f_u8; 2_000];
+    let compressed = |message: &[u8]| {
+        let mut frame = talk::frame(message).to_vec();
+        frame[0] = 1;
+        Bytes::from(frame)
+    };
+    for encoding in [Some("gzip"), Some("deflate"), Some("zstd"), None] {
+        let head: Vec<_> = encoding.map(|name| ("grpc-encoding", name)).into_iter().collect();
+        let connection = Http2::open(home).await;
+        let request = talk::grpc(home, GET_HOME, &patient(&head));
+        let (response, _upload) =
+            connection.stream(request, Some(compressed(&small))).await.expect("a stream");
+        let told = talk::told(response).await.expect("an answer");
+        // A message that is flagged as compressed by no encoding is a broken one.
+        let expected = if encoding.is_some() { Code::Unimplemented } else { Code::Internal };
+        assert_eq!(told.code(), expected, "{encoding:?}: {told:?}");
+    }
+    assert_eq!(suite.calls().await, 0, "no dependency was asked");
+    let scrape = suite.scrape("home-api").await;
+    let largest = [("server", "home-api"), ("part", "body")];
+    assert_eq!(scrape.sum("mercury_request_bytes_largest", &largest), 2_000.0, "as it came, and no more");
+    // The length of a compressed message is held to the bound as it comes, like any other.
+    let connection = Http2::open(home).await;
+    let request = talk::grpc(home, GET_HOME, &patient(&[]));
+    let over = compressed(&vec![0; BODY_BYTES_MAX + 1]);
+    let (response, _upload) = connection.stream(request, Some(over)).await.expect("a stream");
+    assert_eq!(talk::told(response).await.expect("an answer").code(), Code::ResourceExhausted);
+    // Over HTTP the page takes no body: one that says it is compressed is read past as it comes, within the same bound.
+    for (length, status) in [(BODY_BYTES_MAX, "200"), (BODY_BYTES_MAX + 1, "413")] {
+        let text = with_body(length, Some(1_000));
+        let text = String::from_utf8(text).expect("ASCII").replacen(
+            "host: home",
+            "content-encoding: gzip\r\nhost: home",
+            1,
+        );
+        let answer = talk::raw(home, text.as_bytes()).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{length}: {answer}");
+    }
+    suite.until_idle().await;
+    suite.finish().await;
+}
+
 #[tokio::test]
 async fn a_message_that_claims_four_gibibytes_is_refused_before_it_comes() {
     let suite = Suite::start().await;

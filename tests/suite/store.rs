@@ -66,9 +66,10 @@ async fn a_locked_ledger_takes_readiness_down_and_gives_it_back() {
     let before = rows(suite.ledger()).await;
     assert_eq!(readyz(&suite).await.0, 200);
     let lock = Lock::take(suite.ledger()).await;
-    for _ in 0..2 {
-        suite.both(&head).await.refused(Reason::DependencyUnavailable);
-    }
+    suite.both(&head).await.refused(Reason::DependencyUnavailable);
+    // The probe that follows the failure waits for the lock as well.
+    eventually("readiness fell", async || readyz(&suite).await.0 == 503).await;
+    suite.both(&head).await.refused(Reason::DependencyUnavailable);
     let (status, reason) = readyz(&suite).await;
     assert_eq!(status, 503);
     assert!(reason.starts_with("exposure ledger: ") && reason.contains("locked"), "{reason}");

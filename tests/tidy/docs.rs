@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Programs that a reader has, or is told to get; their own arguments are theirs, but paths must exist.
-const PROGRAMS: [&str; 12] = [
+const PROGRAMS: [&str; 13] = [
     "bash", "curl", "git", "grep", "grpcurl", "jq", "ls", "cat", "kill", "python3", "pip", "rustup", "docker",
 ];
 /// Stands where a document waits for the output of a real run.
