@@ -11,6 +11,8 @@ mod commands;
 mod docs;
 #[path = "tidy/images.rs"]
 mod images;
+#[path = "tidy/operations.rs"]
+mod operations;
 #[path = "tidy/proto.rs"]
 mod proto;
 #[path = "tidy/repo.rs"]
@@ -77,6 +79,21 @@ fn no_document_has_a_gap() {
 #[test]
 fn both_images_are_the_same_and_compose_runs_every_service() {
     assert_clean(&images::faults(&Repo::read()));
+}
+
+#[test]
+fn the_page_of_bounds_is_the_one_that_the_policy_makes() {
+    assert_clean(&operations::bounds(&Repo::read()));
+}
+
+#[test]
+fn every_task_has_an_owner() {
+    assert_clean(&operations::tasks(&Repo::read()));
+}
+
+#[test]
+fn a_container_may_take_longer_to_stop_than_its_process() {
+    assert_clean(&operations::grace(&Repo::read()));
 }
 
 #[test]

@@ -13,14 +13,14 @@ use uuid::Uuid;
 
 use crate::{
     exposures::{EXPERIMENTS, rows, told},
-    harness::{GET_HOME, Options, Suite, customer, eventually, identified, patient, spawn, talk},
+    harness::{GET_HOME, Suite, customer, eventually, identified, patient, spawn, talk},
 };
 
 /// Somebody else who writes to the ledger, a backup for one, and is not done yet.
-struct Lock(SqliteConnection);
+pub(crate) struct Lock(SqliteConnection);
 
 impl Lock {
-    async fn take(ledger: &Path) -> Self {
+    pub(crate) async fn take(ledger: &Path) -> Self {
         let options = SqliteConnectOptions::new().filename(ledger);
         let mut connection =
             SqliteConnection::connect_with(&options).await.expect("the ledger is a database");
@@ -28,7 +28,7 @@ impl Lock {
         Self(connection)
     }
 
-    async fn release(mut self) {
+    pub(crate) async fn release(mut self) {
         sqlx::query("ROLLBACK").execute(&mut self.0).await.expect("it is ours");
         self.0.close().await.expect("closed");
     }
@@ -48,29 +48,6 @@ async fn a_lock_that_ends_in_time_is_waited_for() {
     lock.release().await;
     assert_eq!(call.await.expect("no panic").code(), Code::Ok);
     assert_eq!(rows(suite.ledger()).await.len(), EXPERIMENTS);
-    suite.finish().await;
-}
-
-#[tokio::test]
-async fn what_could_not_be_written_is_known_to_be_absent_and_its_retry_writes_it() {
-    let suite = Suite::start_with(Options::quick().policy("exposure", "busy_timeout_ms", "50")).await;
-    let head = patient(&[(headers::REQUEST_ID, "absent")]);
-    // The page before finds the ledger in use for the first time; from then on it is the lock alone.
-    suite.both(&patient(&[])).await.served();
-    let before = rows(suite.ledger()).await;
-    let lock = Lock::take(suite.ledger()).await;
-    for _ in 0..2 {
-        suite.both(&head).await.refused(Reason::DependencyUnavailable);
-    }
-    assert_eq!(rows(suite.ledger()).await, before, "nothing was claimed");
-    let ready = async || talk::get(suite.members["experiment"].admin, "/readyz").await;
-    assert_eq!(ready().await.status, 503);
-    assert!(ready().await.json()["reason"].as_str().expect("text").contains("exposure ledger"));
-    lock.release().await;
-    eventually("the ledger is in use again", async || ready().await.status == 200).await;
-    let page = suite.both(&head).await.served();
-    let added: BTreeSet<_> = rows(suite.ledger()).await.into_iter().skip(before.len()).collect();
-    assert_eq!(added, told(&page));
     suite.finish().await;
 }
 

@@ -106,6 +106,11 @@ impl Suite {
         link(&self.world, self.at(name))
     }
 
+    /// A link of this test to a process beside the suite.
+    pub(crate) fn link_to(&self, at: SocketAddr) -> Link {
+        link(&self.world, at)
+    }
+
     /// Starts a killed service again, on the address that it had.
     pub(crate) fn restart(&mut self, dependency: Dependency) {
         let service = ServiceName::of(dependency);

@@ -94,7 +94,11 @@ async fn a_mandatory_service_that_dies_makes_pages_unavailable_until_it_returns(
         suite.member(dependency.as_str()).kill();
         let killed = now();
         let told = under_way.await.expect("no panic");
-        assert_eq!(told.code(), Code::Unavailable, "{dependency}: {told:?}");
+        // Experiment may have recorded before it went; the others have no effects.
+        let effects = dependency == Dependency::Experiment;
+        let expected = if effects { Code::Unknown } else { Code::Unavailable };
+        assert_eq!(told.code(), expected, "{dependency}: {told:?}");
+        assert_eq!(told.info("effect"), if effects { "ambiguous" } else { "" }, "{dependency}: {told:?}");
         assert!(now() - killed < Nanos::from_millis(300) + SLACK, "{dependency}: {}", now() - killed);
         suite.clear_faults().await;
 
@@ -137,8 +141,11 @@ async fn an_emulator_that_dies_makes_pages_unavailable_and_returns_with_the_same
     })
     .await;
     assert!(now() - back < RECOVERY_MAX, "{}", now() - back);
-    for page in [&mut before, &mut after] {
+    for (page, effect) in [(&mut before, "committed"), (&mut after, "replayed")] {
         page["inventory"]["as_of_unix_ms"].take();
+        for shown in page["experiments"].as_array_mut().expect("a list") {
+            assert_eq!(shown["effect"].take(), effect);
+        }
     }
     assert_eq!(before, after, "facts are a function of the seed, and an operation replays");
     suite.until_idle().await;

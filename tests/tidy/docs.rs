@@ -10,8 +10,9 @@ use crate::{
 };
 
 /// Programs that a reader has, or is told to get; their own arguments are theirs, but paths must exist.
-const PROGRAMS: [&str; 12] =
-    ["bash", "curl", "git", "grpcurl", "jq", "ls", "cat", "kill", "python3", "pip", "rustup", "docker"];
+const PROGRAMS: [&str; 13] = [
+    "bash", "curl", "git", "grep", "grpcurl", "jq", "ls", "cat", "kill", "python3", "pip", "rustup", "docker",
+];
 /// Stands where a document waits for the output of a real run.
 const GAP: &str = "FILL:";
 /// Subcommands of cargo that the repository relies on.

@@ -283,6 +283,10 @@ fn experiment_error(status: &Status) -> Refusal {
         Reason::EffectAmbiguousDeadline,
         "the deadline passed before the exposure was answered for; a retry of the same operation settles it",
     );
+    let ambiguous = Refusal::new(
+        Reason::EffectAmbiguous,
+        "the exposure may or may not be recorded; a retry of the same operation settles it",
+    );
     match (reason, status.code()) {
         (Some(Reason::Conflict), _) => Refusal::new(
             Reason::Conflict,
@@ -290,11 +294,7 @@ fn experiment_error(status: &Status) -> Refusal {
         )
         .for_field(headers::REQUEST_ID)
         .in_phase(phase),
-        (Some(Reason::EffectAmbiguous), _) => Refusal::new(
-            Reason::EffectAmbiguous,
-            "the exposure may or may not be recorded; a retry of the same operation settles it",
-        )
-        .in_phase(phase),
+        (Some(Reason::EffectAmbiguous), _) => ambiguous.in_phase(phase),
         (Some(Reason::EffectAmbiguousDeadline), _) => unanswered.in_phase(phase),
         // The service itself was never asked, or says that it stopped before any effect.
         (Some(Reason::DeadlineExceeded), _) => upstream_error(phase, status),
@@ -303,7 +303,30 @@ fn experiment_error(status: &Status) -> Refusal {
         {
             unanswered.in_phase(phase)
         }
+        // The call broke off when the service had it: it may have recorded before it went.
+        _ if told(LOCAL_FAILURE_HEADER).and_then(LocalFailure::parse).is_some_and(broke_off) => {
+            ambiguous.in_phase(phase)
+        }
         _ => upstream_error(phase, status),
+    }
+}
+
+/// Whether the peer may have done the work of a call that failed so.
+const fn broke_off(failure: LocalFailure) -> bool {
+    match failure {
+        LocalFailure::ConnectionLost
+        | LocalFailure::Reset
+        | LocalFailure::NotGrpc
+        | LocalFailure::Malformed
+        | LocalFailure::MessageTooLarge
+        | LocalFailure::RequestBody => true,
+        // A deadline has a reason of its own; in all other cases no call was sent, or the peer says that it did nothing.
+        LocalFailure::Deadline
+        | LocalFailure::NoBudget
+        | LocalFailure::Saturated
+        | LocalFailure::Unreachable
+        | LocalFailure::NotProcessed
+        | LocalFailure::Closed => false,
     }
 }
 
@@ -352,6 +375,10 @@ mod tests {
             (status(Code::DeadlineExceeded, LOCAL_FAILURE_HEADER, "no_budget"), DeadlineExceeded),
             (status(Code::DeadlineExceeded, LOCAL_FAILURE_HEADER, "deadline"), EffectAmbiguousDeadline),
             (status(Code::Unavailable, LOCAL_FAILURE_HEADER, "unreachable"), DependencyUnavailable),
+            (status(Code::Unavailable, LOCAL_FAILURE_HEADER, "not_processed"), DependencyUnavailable),
+            (status(Code::Unavailable, LOCAL_FAILURE_HEADER, "connection_lost"), EffectAmbiguous),
+            (status(Code::Unavailable, LOCAL_FAILURE_HEADER, "reset"), EffectAmbiguous),
+            (status(Code::Unknown, LOCAL_FAILURE_HEADER, "malformed"), EffectAmbiguous),
         ] {
             let refusal = experiment_error(&status);
             assert_eq!(refusal.reason(), expected, "{status:?}");

@@ -1,6 +1,8 @@
 //! Exposures: `mercury exposures`, whether the ledger says what happened.
 
 pub(crate) mod ledger;
+#[cfg(test)]
+mod tests;
 
 use std::path::PathBuf;
 

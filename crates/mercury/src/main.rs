@@ -7,6 +7,7 @@ mod emulate;
 mod endpoints;
 mod exit;
 mod exposures;
+mod inject;
 mod keys;
 mod load;
 mod policy;

@@ -1,14 +1,22 @@
-//! Policy: `mercury policy`: what a policy's figures add up to and which of its rules cannot close, and having a running suite
-//! take it over.
+//! Policy: `mercury policy`: what a policy's figures add up to, which of its rules cannot close, every bound that it sets, and having
+//! a running suite take it over.
 
-use std::{fmt::Write as _, path::PathBuf};
+use std::{
+    fmt::Write as _,
+    path::{Path, PathBuf},
+};
 
 use base::{Nanos, WorkloadClass};
 use control::mode::{Mode, Scope, Share};
 use model::policy::{Audit, Boundary, Mechanism, Policy};
 use serde_json::{Value, json};
 
-use crate::{check, endpoints, exit::Exit, load::Output, world};
+use crate::{
+    check, endpoints,
+    exit::{self, Exit},
+    load::Output,
+    world,
+};
 
 /// Subcommands of `mercury policy`.
 #[derive(Debug, clap::Subcommand)]
@@ -17,6 +25,8 @@ pub(crate) enum Command {
     ///
     /// Ends 0 when every rule closes, 2 when a file is not valid, 99 when a rule of a valid file cannot close.
     Check(CheckArgs),
+    /// Print every bound that a process holds to under a policy, as the table of docs/bounds.md.
+    Bounds(BoundsArgs),
     /// Have running processes look at their policy files now, and print what each goes by.
     ///
     /// They look by themselves as well, within a second of a change. Ends 0 when every process goes by its file, 2 when one
@@ -49,11 +59,26 @@ pub(crate) struct CheckArgs {
     output: Output,
 }
 
+/// Arguments of `mercury policy bounds`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct BoundsArgs {
+    /// The policy [default: the one that this binary ships with].
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+}
+
 pub(crate) fn run(command: Command) -> Exit {
     match command {
         Command::Check(args) => run_check(&args),
+        Command::Bounds(BoundsArgs { file }) => exit::of(bounds(file.as_deref())),
         Command::Reload(args) => run_reload(&args).unwrap_or_else(|exit| exit),
     }
+}
+
+fn bounds(file: Option<&Path>) -> Result<(), Exit> {
+    let (policy, _text) = crate::serve::policy(file)?;
+    print!("{}", runtime::bounds::markdown(&policy));
+    Ok(())
 }
 
 fn run_reload(args: &ReloadArgs) -> Result<Exit, Exit> {

@@ -11,7 +11,7 @@ use std::{
 };
 
 use ::emulator::Emulator;
-use base::Nanos;
+use base::{Nanos, inject::Injection};
 use experiment::ledger::{Location, location::LocationError};
 use model::{
     policy::{Policy, ServiceName},
@@ -26,8 +26,6 @@ use tokio::net::TcpListener;
 
 use crate::{exit::Exit, world};
 
-/// Bound of the last spans' way out.
-const TELEMETRY_FLUSH: Nanos = Nanos::from_secs(3);
 /// The emulator drains as fast as it can: what it holds up are its callers.
 const EMULATOR_DRAIN: Nanos = Nanos::from_secs(2);
 
@@ -146,6 +144,11 @@ pub(crate) struct Args {
     /// For rehearsals: the calendar of this process is off by so many milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 0, allow_negative_numbers = true)]
     calendar_offset_ms: i64,
+    /// For rehearsals: fail on purpose at a transition, as POINT=ACTION[@SHARE][/TIMES][,SEED], for instance after-commit=kill or
+    /// before-send=fail@0.25,7. May be given once a point. Points: admitted, await-ready, before-send, partial-write,
+    /// after-commit, respond, policy-swap, quiesce, close-producers, drain, reconcile, terminate. Actions: fail, hold, panic, kill.
+    #[arg(long, value_name = "WHAT", value_parser = crate::inject::parse)]
+    inject: Vec<Injection>,
     /// Write the real addresses to this file once the process is ready.
     #[arg(long, value_name = "FILE")]
     announce: Option<PathBuf>,
@@ -191,6 +194,7 @@ pub(crate) fn run(args: Args) -> Exit {
         Err(error) => return Exit::Usage(error.to_string()),
     };
     process.trace(telemetry.tracer());
+    crate::inject::arm(&process.world.points, &args.inject);
     let runtime = match world::runtime() {
         Ok(runtime) => runtime,
         Err(exit) => return exit,
@@ -198,17 +202,19 @@ pub(crate) fn run(args: Args) -> Exit {
     let result = runtime.block_on(serve(args, process));
     // Serving has ended and the runtime is gone: whatever the collector does, this returns within its bound.
     drop(runtime);
-    if let Err(lost) = telemetry.shutdown(TELEMETRY_FLUSH) {
+    if let Err(lost) = telemetry.shutdown(telemetry::SHUTDOWN_MAX) {
         tracing::warn!(%lost, "telemetry");
     }
     match result {
         Ok(report) if report.is_clean() => Exit::Pass,
         Ok(report) => Exit::Cut(format!(
-            "{}: the drain cut {} exchanges and {} tasks after {}",
+            "{}: after {} the drain cut {} exchanges, {} readers and {} tasks; {} steps of it failed",
             server.name(),
+            report.took,
             report.cut_exchanges,
+            report.cut_readers,
             report.aborted_tasks,
-            report.took
+            report.failed_steps,
         )),
         Err(exit) => exit,
     }
@@ -289,7 +295,14 @@ async fn serve(args: Args, mut process: Process) -> Result<DrainReport, Exit> {
     let stop = Stop::new(signals, args.exit_with_stdin);
     let hasten = stop.clone();
     let report = process.run(stop.first(), hasten.second(), drain).await;
-    tracing::info!(clean = report.is_clean(), took = %report.took, cut = report.cut_exchanges, "stopped");
+    tracing::info!(
+        clean = report.is_clean(),
+        took = %report.took,
+        cut_exchanges = report.cut_exchanges,
+        cut_readers = report.cut_readers,
+        aborted_tasks = report.aborted_tasks,
+        "stopped"
+    );
     Ok(report)
 }
 

@@ -28,7 +28,7 @@ use base::{Clock, Nanos, WallClock, clock::MonotonicClock, clock::SystemWallCloc
 use crate::{
     evidence,
     exposures::Rows,
-    report::Report,
+    report::{Generator, Report},
     screen::Screen,
     slo::{Conclusion, Output, RehearsalError, RunInfo},
     up::Signals,
@@ -175,10 +175,11 @@ async fn rehearse(options: &EffectsOptions) -> Result<(Report, RunInfo), Rehears
     let account = stage.account(&catalogue, &[stage.record()]).await?;
     screen.say("the stories");
     let told = stories::play(options, &mut stage, &catalogue).await?;
-    let timer_p99_ms = stage.timer_p99_ms().await;
+    let generator = Generator::of(&load, stage.timer_p99_ms().await);
+    let shared = stage.ledger.is_shared();
     stage.end().await;
     screen.clear();
-    let evidence = judge::Evidence { killed, load, account, told, timer_p99_ms };
+    let evidence = judge::Evidence { killed, generator, account, told, shared };
     let report = judge::report(options, evidence)?;
     Ok((report, RunInfo::new(started_unix_ms, MonotonicClock.now() - began, Vec::new())))
 }

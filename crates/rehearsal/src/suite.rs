@@ -40,8 +40,8 @@ use process::{Launch, Process, log_tail};
 const READY_MAX: Duration = Duration::from_secs(15);
 /// How often an announcement is looked for.
 const READY_INTERVAL: Duration = Duration::from_millis(5);
-/// Longest wait for a member to stop, above the drain bound of the shipped policy; then it is killed.
-const STOP_MAX: Duration = Duration::from_secs(15);
+/// Longest wait for a member to stop, above all bounds of a shutdown together under the shipped policy; then it is killed.
+const STOP_MAX: Duration = Duration::from_secs(20);
 
 /// A member that was started at least once.
 struct Slot {

@@ -91,10 +91,12 @@ impl Content {
         (self.seen, self.refused) = (None, None);
     }
 
-    /// The content is bad.
-    pub(crate) fn refused(&mut self, text: String) {
+    /// The content is bad. False when that was known of it.
+    pub(crate) fn refused(&mut self, text: String) -> bool {
+        let news = self.refused.as_ref() != Some(&text);
         self.refused = Some(text);
         self.seen = None;
+        news
     }
 }
 

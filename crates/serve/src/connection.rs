@@ -68,31 +68,49 @@ where
             return;
         }
     };
-    let io = Guarded::new(io, peeked, limits.write_stall_timeout.into());
-    let stalled = io.stalled();
+    let writers = Writers::new(Arc::clone(&port.clock));
+    let stalled = Stalled::new(Arc::clone(&port), Arc::clone(&writers));
+    let told = stalled.clone();
+    let io = Guarded::new(io, peeked, limits.write_stall_timeout.into()).on_stall(move || told.tell());
     let io = TokioIo::new(io);
     let current = Current::default();
-    let writers = Writers::new(Arc::clone(&port.clock));
-    let service = Exchanges {
-        port: Arc::clone(&port),
-        limits,
-        current: current.clone(),
-        writers: Arc::clone(&writers),
-    };
+    let service = Exchanges { port: Arc::clone(&port), limits, current: current.clone(), writers };
     let result = if http2 {
         serve_http2(io, service, supervisor, &stalled).await
     } else {
         serve_http1(io, service).await
     };
     if let Err(error) = result {
-        if error.is_timeout() && !stalled.load(Ordering::Relaxed) {
+        if error.is_timeout() && !stalled.is_told() {
             port.metrics.connection_silent();
         }
         tracing::debug!(%error, "connection ended");
     }
-    if stalled.load(Ordering::Relaxed) {
-        tracing::debug!(responses = writers.waiting(), "the peer stopped reading");
-        port.metrics.readers_cut(writers.waiting());
+}
+
+/// A peer that stopped reading, told once, while the responses that it does not take can still be counted.
+#[derive(Clone)]
+struct Stalled {
+    port: Arc<Port>,
+    writers: Arc<Writers>,
+    told: Arc<AtomicBool>,
+}
+
+impl Stalled {
+    fn new(port: Arc<Port>, writers: Arc<Writers>) -> Self {
+        Self { port, writers, told: Arc::default() }
+    }
+
+    fn tell(&self) {
+        if !self.told.swap(true, Ordering::Relaxed) {
+            let responses = self.writers.waiting();
+            tracing::debug!(responses, "the peer stopped reading");
+            self.port.metrics.readers_cut(responses);
+        }
+    }
+
+    fn is_told(&self) -> bool {
+        self.told.load(Ordering::Relaxed)
     }
 }
 
@@ -131,7 +149,7 @@ async fn serve_http2<I>(
     io: I,
     service: Exchanges,
     supervisor: Supervisor,
-    stalled: &AtomicBool,
+    stalled: &Stalled,
 ) -> Result<(), hyper::Error>
 where
     I: hyper::rt::Read + hyper::rt::Write + Send + Unpin + 'static,
@@ -169,7 +187,7 @@ where
             result = connection.as_mut() => return result,
             // hyper has no hold any more on a stream whose body it has taken, so the whole connection goes.
             () = writers.stalled(limits.write_stall_timeout) => {
-                stalled.store(true, Ordering::Relaxed);
+                stalled.tell();
                 return Ok(());
             }
         }

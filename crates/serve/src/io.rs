@@ -5,10 +5,6 @@ use std::{
     future::Future as _,
     io,
     pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
     task::{Context, Poll},
     time::Duration,
 };
@@ -26,19 +22,20 @@ pub struct Guarded<I> {
     stall_timeout: Duration,
     /// Armed while a write waits. Boxed, since most connections never wait.
     stall: Option<Pin<Box<Sleep>>>,
-    /// Whether it ran out. Libraries on the way up wrap the error beyond recognition.
-    stalled: Arc<AtomicBool>,
+    /// Who is told when it ran out: at that moment, while what waits is still there.
+    on_stall: Option<Box<dyn FnOnce() + Send>>,
 }
 
 impl<I> Guarded<I> {
     /// Wraps a connection whose first bytes were already read.
     pub fn new(io: I, peeked: Bytes, stall_timeout: Duration) -> Self {
-        Self { io, peeked, stall_timeout, stall: None, stalled: Arc::default() }
+        Self { io, peeked, stall_timeout, stall: None, on_stall: None }
     }
 
-    /// Whether the peer was cut because it stopped reading, from now on.
-    pub fn stalled(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.stalled)
+    /// Tells when the peer is cut because it stopped reading.
+    pub fn on_stall(mut self, told: impl FnOnce() + Send + 'static) -> Self {
+        self.on_stall = Some(Box::new(told));
+        self
     }
 
     /// A write that made progress disarms the timer; one that waits arms it, and fails once it ran out.
@@ -51,7 +48,9 @@ impl<I> Guarded<I> {
         let stall = self.stall.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
         match stall.as_mut().poll(cx) {
             Poll::Ready(()) => {
-                self.stalled.store(true, Ordering::Relaxed);
+                if let Some(told) = self.on_stall.take() {
+                    told();
+                }
                 Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer stopped reading")))
             }
             Poll::Pending => Poll::Pending,

@@ -217,6 +217,7 @@ async fn a_drain_ends_the_streams_of_the_port() {
     drop(reading);
     let status = body.trailers().and_then(|trailers| trailers.get("grpc-status")).cloned();
     assert_eq!(status, Some(http::HeaderValue::from_static("14")));
+    drop(body); // Its bytes are the response's until their reader gives them up.
     assert_eq!(lifecycle.responding_count(), 0);
     rig.assert_idle();
 }

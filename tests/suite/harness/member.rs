@@ -21,7 +21,12 @@ use base::{
 use model::{policy::Policy, policy::ServiceName, scale::Scale, scenario::Scenario};
 use rehearsal::keys::KeyDir;
 use runtime::{HeaderAuthenticator, Host, Policies, link_metrics::Links, policy::Source, process::Process};
-use serve::{Limits, Routes, shell::DrainReport, supervisor::Supervisor};
+use serve::{
+    Limits, Routes,
+    shell::DrainReport,
+    supervisor::Supervisor,
+    telemetry::{LogConfig, Telemetry, TelemetryConfig},
+};
 use tokio::sync::oneshot;
 
 use super::settings::{Options, SEED};
@@ -277,6 +282,14 @@ where
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let ended = runtime.block_on(async move {
             let mut process = Process::new(name, |tasks| World { points: armed, ..world(name, tasks) });
+            // Nothing is exported; its series are there all the same.
+            let config = TelemetryConfig {
+                service: name,
+                instance: String::new(),
+                log: LogConfig::default(),
+                export: None,
+            };
+            Telemetry::start(&config, &process.world, &process.registry).expect("nothing to connect to");
             setup(&mut process).await;
             ready.send(()).expect("the test waits");
             let closed = async |receiver: oneshot::Receiver<()>| drop(receiver.await);

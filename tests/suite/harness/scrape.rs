@@ -32,6 +32,11 @@ impl Scrape {
         values.sum()
     }
 
+    /// As [`Scrape::sum`], where the series may not be there yet.
+    pub(crate) fn sum_or(&self, name: &str, labels: &[(&str, &str)], none: f64) -> f64 {
+        self.series(name, labels).fold(None, |sum, value| Some(sum.unwrap_or(0.0) + value)).unwrap_or(none)
+    }
+
     fn series<'a>(&'a self, name: &'a str, labels: &'a [(&str, &str)]) -> impl Iterator<Item = f64> + 'a {
         self.0.lines().filter_map(move |line| {
             let rest = line.strip_prefix(name)?;

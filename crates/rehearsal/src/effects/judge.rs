@@ -1,6 +1,5 @@
 //! Judge: the gates of the rehearsal, and its report.
 
-use load::Report as LoadReport;
 use model::{policy, policy::Policy, scenario, workload::Workload};
 
 use super::{EffectsOptions, kills::Killed};
@@ -19,18 +18,19 @@ const FAILED_RATIO_MAX: f64 = 0.05;
 /// Everything that was seen.
 pub(super) struct Evidence {
     pub(super) killed: Killed,
-    pub(super) load: LoadReport,
+    /// Whether time was kept.
+    pub(super) generator: Generator,
     pub(super) account: Account,
     pub(super) told: Vec<Scenario>,
-    pub(super) timer_p99_ms: Option<f64>,
+    /// Whether several processes share the ledger.
+    pub(super) shared: bool,
 }
 
 /// The report with its verdict.
 pub(super) fn report(options: &EffectsOptions, evidence: Evidence) -> Result<Report, RehearsalError> {
     let mut report = frame(options)?;
     report.gates = gates(options, &evidence);
-    let Evidence { killed, load, account, told, timer_p99_ms } = evidence;
-    let generator = Generator::of(&load, timer_p99_ms);
+    let Evidence { killed, generator, account, told, .. } = evidence;
     report.add_policy("effects", policy_ref(options, generator)?);
     report.scenarios.push(story(options, &killed, &account));
     report.scenarios.extend(told);
@@ -51,7 +51,7 @@ pub(super) fn report(options: &EffectsOptions, evidence: Evidence) -> Result<Rep
 }
 
 fn gates(options: &EffectsOptions, evidence: &Evidence) -> Vec<Gate> {
-    let Evidence { killed, load, account, .. } = evidence;
+    let Evidence { killed, generator, account, .. } = evidence;
     let count = |count: u64| Some(count as f64); // Far below 2^52.
     let known = account.arms.shown > 0;
     let kills = f64::from(killed.kills.iter().sum::<u32>());
@@ -76,10 +76,15 @@ fn gates(options: &EffectsOptions, evidence: &Evidence) -> Vec<Gate> {
     gates.push(Gate::at_most("record_gaps", "records", count(gaps as u64), 0.0).doubt());
     // Without one, no kill met a row that was committed and not answered for.
     gates.push(Gate::at_least("exposures_replayed", "arms", count(account.arms.replayed), 1.0).doubt());
+    if evidence.shared {
+        // And none of them at another process, if there are two.
+        let elsewhere = count(account.arms.replayed_elsewhere);
+        gates.push(Gate::at_least("exposures_replayed_elsewhere", "arms", elsewhere, 1.0).doubt());
+    }
     let stayed = account.operations.answered + account.operations.failed;
     let failed = report::ratio(account.operations.failed as f64, stayed as f64);
     gates.push(Gate::at_most("failed_ratio", "ratio", failed, FAILED_RATIO_MAX));
-    let unsent = load.generator.unsent_ratio;
+    let unsent = generator.unsent_ratio;
     gates.push(Gate::at_most("generator_unsent", "ratio", unsent, load::health::UNSENT_RATIO_MAX).doubt());
     gates
 }
@@ -156,4 +161,87 @@ fn frame(options: &EffectsOptions) -> Result<Report, RehearsalError> {
             .to_owned(),
         ..Report::default()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::exposures::account::{Arms, Operations};
+
+    fn options() -> EffectsOptions {
+        EffectsOptions {
+            kills: 5,
+            ..EffectsOptions::new("out", Arc::new(|_| Err("nobody opens it".to_owned())))
+        }
+    }
+
+    /// What a rehearsal without a fault leaves.
+    fn sound() -> Evidence {
+        let mut account = Account::new();
+        account.verdict = Verdict::Pass;
+        account.operations = Operations { total: 10, answered: 9, departed: 1, ..Operations::default() };
+        account.arms = Arms { shown: 27, committed: 24, replayed: 3, replayed_elsewhere: 3 };
+        Evidence {
+            killed: Killed { kills: [3, 1, 1], ..Killed::default() },
+            generator: Generator { valid: true, unsent_ratio: Some(0.0), ..Generator::default() },
+            account,
+            told: vec![Scenario { verdict: Verdict::Pass, ..Scenario::default() }],
+            shared: true,
+        }
+    }
+
+    fn verdict(change: impl FnOnce(&mut Evidence)) -> (Verdict, String) {
+        let mut evidence = sound();
+        change(&mut evidence);
+        let report = report(&options(), evidence).expect("the shipped files are valid");
+        (report.verdict, super::super::print::why(&report))
+    }
+
+    #[test]
+    fn what_is_sound_passes_and_every_discrepancy_fails_by_its_name() {
+        assert_eq!(verdict(|_| ()), (Verdict::Pass, String::new()));
+        for class in Class::ALL {
+            let (verdict, why) = verdict(|evidence| {
+                evidence.account.note(class, 1, String::new);
+                evidence.account.verdict = Verdict::Fail;
+            });
+            assert_eq!(verdict, Verdict::Fail, "{class}");
+            assert!(why.contains(class.as_str()), "{why}");
+            // The gate alone says so as well.
+            let (verdict, why) = self::verdict(|evidence| evidence.account.note(class, 1, String::new));
+            assert_eq!(verdict, Verdict::Fail, "{class}");
+            assert!(why.contains(class.as_str()), "{why}");
+        }
+        let failed = verdict(|evidence| evidence.account.operations.failed = 5);
+        assert_eq!(failed.0, Verdict::Fail, "{}", failed.1);
+    }
+
+    #[test]
+    fn what_shows_nothing_or_was_the_machine_is_inconclusive() {
+        let cases: [(&str, fn(&mut Evidence)); 7] = [
+            ("kills", |evidence| evidence.killed.kills = [1, 0, 0]),
+            ("arms", |evidence| evidence.account.arms = Arms::default()),
+            ("replayed", |evidence| evidence.account.arms.replayed = 0),
+            ("replayed", |evidence| evidence.account.arms.replayed_elsewhere = 0),
+            ("unsent", |evidence| evidence.generator.unsent_ratio = Some(0.2)),
+            ("did not record", |evidence| evidence.killed.wrong.push("it did not record".to_owned())),
+            ("a gap", |evidence| {
+                evidence.account.verdict = Verdict::Inconclusive;
+                evidence.account.reasons.push("a gap".to_owned());
+            }),
+        ];
+        for (named, change) in cases {
+            let (verdict, why) = verdict(change);
+            assert_eq!(verdict, Verdict::Inconclusive, "{named}: {why}");
+            assert!(why.contains(named), "{named}: {why}");
+        }
+        // One process has nobody else to replay at.
+        let alone = verdict(|evidence| {
+            evidence.shared = false;
+            evidence.account.arms.replayed_elsewhere = 0;
+        });
+        assert_eq!(alone.0, Verdict::Pass);
+    }
 }

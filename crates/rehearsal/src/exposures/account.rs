@@ -105,6 +105,9 @@ pub struct Account {
     pub retried: u64,
     /// Attempts whose answer said that the effect is ambiguous, or that had no answer.
     pub ambiguous: u64,
+    /// Operations that an earlier attempt had recorded although the answer to none said, or showed by breaking off, that this might
+    /// be so.
+    pub undeclared: u64,
     /// Arms that callers were shown.
     pub arms: Arms,
     /// Rows of the ledger.
@@ -137,6 +140,8 @@ pub struct Arms {
     pub committed: u64,
     /// Recorded by an earlier attempt.
     pub replayed: u64,
+    /// Of these, answered by another target than any attempt before.
+    pub replayed_elsewhere: u64,
 }
 
 /// Rows by whether their arm was shown.
@@ -152,7 +157,7 @@ pub struct Rows {
 
 impl Account {
     /// Nothing yet, with room for so many examples of each kind.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let none = |class| Discrepancies { class, count: 0, examples: Vec::new() };
         Self {
             schema: SCHEMA,
@@ -163,6 +168,7 @@ impl Account {
             attempts: 0,
             retried: 0,
             ambiguous: 0,
+            undeclared: 0,
             arms: Arms::default(),
             rows: Rows::default(),
             discrepancies: Class::ALL.map(none).into(),
@@ -175,7 +181,7 @@ impl Account {
     }
 
     /// Notes a discrepancy.
-    pub(super) fn note(&mut self, class: Class, examples_max: usize, example: impl FnOnce() -> String) {
+    pub(crate) fn note(&mut self, class: Class, examples_max: usize, example: impl FnOnce() -> String) {
         if let Some(one) = self.discrepancies.iter_mut().find(|one| one.class == class) {
             one.count += 1;
             if one.examples.len() < examples_max {

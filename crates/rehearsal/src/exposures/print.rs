@@ -24,11 +24,18 @@ pub fn render(account: &Account, ledger: &str) -> String {
         "attempts",
         account.attempts,
         format!(
-            "{} operations retried, {} attempts without a known effect",
-            account.retried, account.ambiguous
+            "{} operations retried, {} attempts with an open effect; {} operations recorded by an attempt that did not say so",
+            account.retried, account.ambiguous, account.undeclared
         ),
     );
-    line("arms shown", arms.shown, format!("{} committed, {} replayed", arms.committed, arms.replayed));
+    line(
+        "arms shown",
+        arms.shown,
+        format!(
+            "{} committed, {} replayed, {} of them by another process",
+            arms.committed, arms.replayed, arms.replayed_elsewhere
+        ),
+    );
     line(
         "rows",
         rows.total,

@@ -10,7 +10,7 @@ use std::{
 };
 
 use base::mix::fold_bytes;
-use load::record::{Arm, Ending, Operation};
+use load::record::{Arm, Attempt, Ending, Operation};
 use uuid::Uuid;
 
 use super::{
@@ -132,9 +132,17 @@ impl Share<'_> {
             return;
         }
         self.account.attempts += attempts.len() as u64;
-        let open = attempts.iter().filter(|attempt| attempt.ambiguous || attempt.outcome == "unanswered");
-        self.account.ambiguous += open.count() as u64;
+        self.account.ambiguous += attempts.iter().filter(|attempt| is_open(attempt)).count() as u64;
         self.account.retried += u64::from(attempts.len() > 1);
+        let replayed = arms.iter().filter(|arm| arm.effect == "replayed").count() as u64;
+        if let Some((last, before)) =
+            attempts.split_last().filter(|(_, before)| replayed > 0 && !before.is_empty())
+        {
+            self.account.undeclared += u64::from(!before.iter().any(is_open));
+            if before.iter().all(|attempt| attempt.target != last.target) {
+                self.account.arms.replayed_elsewhere += replayed;
+            }
+        }
         let known = self.known.entry((tenant, subject, id)).or_default();
         if known.asked.is_empty() {
             let operations = &mut self.account.operations;
@@ -263,6 +271,11 @@ impl Share<'_> {
             }
         }
     }
+}
+
+/// Whether an attempt leaves its caller without knowing what became of the effect, and says so or shows it by breaking off.
+fn is_open(attempt: &Attempt) -> bool {
+    attempt.ambiguous || matches!(attempt.outcome.as_str(), "unanswered" | "connection_lost" | "stream_reset")
 }
 
 /// Whether the arm's event has this id. What is no id has none.

@@ -171,6 +171,31 @@ async fn what_agrees_passes_and_is_counted() {
     assert_eq!(account.why(), "");
 }
 
+/// An operation of several attempts, by target and outcome, of which an earlier one had recorded.
+fn retried(case: &mut Case, at: usize, attempts: &[(u8, &str, bool)]) {
+    let attempt = |(target, outcome, ambiguous): &(u8, &str, bool)| Attempt {
+        target: *target,
+        outcome: (*outcome).to_owned(),
+        ambiguous: *ambiguous,
+    };
+    case.operations[at].attempts = attempts.iter().map(attempt).collect();
+    case.operations[at].arms.iter_mut().for_each(|arm| arm.effect = "replayed".to_owned());
+}
+
+#[tokio::test]
+async fn who_replayed_and_who_did_not_say_so_are_told_apart() {
+    let mut case = Case::new(6);
+    retried(&mut case, 0, &[(0, "connection_lost", false), (1, "ok", false)]);
+    retried(&mut case, 1, &[(0, "status_unknown", true), (0, "ok", false)]);
+    retried(&mut case, 2, &[(1, "status_unavailable", false), (0, "ok", false)]);
+    retried(&mut case, 3, &[(1, "unanswered", false), (0, "status_unavailable", false), (1, "ok", false)]);
+    // Recorded before this record begins.
+    retried(&mut case, 4, &[(0, "ok", false)]);
+    let account = case.finds(&[]).await;
+    assert_eq!((account.retried, account.ambiguous, account.undeclared), (4, 3, 1));
+    assert_eq!((account.arms.replayed, account.arms.replayed_elsewhere), (10, 4));
+}
+
 #[tokio::test]
 async fn a_row_that_was_deleted_is_lost() {
     let mut case = Case::new(5);

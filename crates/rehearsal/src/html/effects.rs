@@ -48,3 +48,38 @@ pub(super) fn section(view: &View<'_>) -> Markup {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        exposures::{Account, Class},
+        html::{render, sample},
+        report::{Effects, Kills, Quantiles, Report},
+    };
+
+    #[test]
+    fn kills_and_discrepancies_are_told_with_their_examples_escaped() {
+        let mut account = Account::new();
+        account.note(Class::Lost, 9, || "home of operation <script>1</script>".to_owned());
+        let restart_ms = Quantiles { p50: Some(21.0), ..Quantiles::default() };
+        let kills = Kills { total: 50, submitted: 12, restart_ms, ..Kills::default() };
+        let report = Report { effects: Some(Effects { kills, account }), ..Report::default() };
+        let page = render(&report, &sample::run()).replace('\u{a0}', " ");
+        for text in [
+            "killed 50 times",
+            "12 times while a lock",
+            "21 ms",
+            "(median) and –",
+            ">lost<",
+            "&lt;script&gt;1",
+        ] {
+            assert!(page.contains(text), "{text}");
+        }
+        for class in Class::ALL {
+            assert!(page.contains(class.meaning()), "{class}");
+        }
+        assert!(!page.contains("<script"), "nothing from outside becomes markup");
+        assert!(!page.contains("<h2>Figures</h2>"), "there are no states to compare");
+        assert!(!render(&Report::default(), &sample::run()).contains("after the kills"));
+    }
+}

@@ -138,7 +138,7 @@ bounds! {
     "mercury_link_failures_total{cause=\"message_too_large\"}";
 
     "exposure_queue_max" "exposure.queue_max" Count EXPERIMENT, |of| of.exposure.queue_max.into();
-    "exposures that wait for the writer", "refused as overload, at once", "mercury_exposure_queue_rows",
+    "exposures that wait for the writer", "refused as overload, at once", "mercury_exposures_waiting",
     "mercury_exposures_total{outcome=\"refused\"}";
 
     "exposure_queue_bytes_max" "exposure.queue_bytes_max" Bytes EXPERIMENT, |of| of.exposure.queue_bytes_max.into();

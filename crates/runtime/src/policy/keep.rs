@@ -236,8 +236,8 @@ impl Course {
                 Ok(Looked::Taken(policy.generation))
             }
             Err(rejected) => {
-                self.content.refused(text);
-                Err(self.account.rejected(rejected))
+                // A content is told and counted once, however often it is asked about.
+                if self.content.refused(text) { Err(self.account.rejected(rejected)) } else { Err(rejected) }
             }
         }
     }
