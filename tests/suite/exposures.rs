@@ -163,7 +163,8 @@ async fn a_service_killed_in_the_middle_records_each_operation_once_after_the_re
     let mut failed = 0;
     for call in calls {
         let code = call.await.expect("no panic");
-        assert!(matches!(code, Code::Ok | Code::Unavailable), "{code:?}");
+        // Never sent, or broken off on the way: then nobody knows, and the code says so.
+        assert!(matches!(code, Code::Ok | Code::Unavailable | Code::Unknown), "{code:?}");
         failed += usize::from(code != Code::Ok);
     }
     assert!(failed > 0, "the kill met nobody");

@@ -52,6 +52,17 @@ pub enum Outcome {
     Conflict,
 }
 
+impl Outcome {
+    /// The name used in metrics and spans.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Committed => "committed",
+            Self::Replayed => "replayed",
+            Self::Conflict => "conflict",
+        }
+    }
+}
+
 /// Exposures that were not answered for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordError {

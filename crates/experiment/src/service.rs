@@ -25,6 +25,10 @@ use crate::{
 /// Suggested to a caller that met a full queue: a few transactions later there is room again, or the disk has stalled.
 const FULL_RETRY_AFTER: Nanos = Nanos::from_millis(50);
 
+/// Attributes of the span: event ids, and what became of them. Of more ids than a span's attribute takes the first are shown.
+const EFFECT_IDS: &str = "mercury.effect.ids";
+const EFFECT_OUTCOME: &str = "mercury.effect.outcome";
+
 pub(crate) struct Service {
     catalog: ExperimentCatalogServiceClient<Channel>,
     recorder: Recorder,
@@ -49,7 +53,15 @@ impl Service {
         progress.enter(Phase::Handler);
         let definitions = Definitions::new(answer.experiments.into_iter().map(experiment).collect())?;
         let exposures = decide::expose(&context, &surface, &definitions);
-        let outcomes = self.record(&context, reserve, exposures.clone()).await?;
+        progress.note(EFFECT_IDS, || listed(exposures.iter().map(|exposure| exposure.event_id.to_string())));
+        // What a caller leaves behind that goes before the ledger has answered.
+        progress.note(EFFECT_OUTCOME, || "submitted".to_owned());
+        let recorded = self.record(&context, reserve, exposures.clone()).await;
+        progress.note(EFFECT_OUTCOME, || match &recorded {
+            Ok(outcomes) => listed(outcomes.iter().map(|outcome| outcome.as_str().to_owned())),
+            Err(unrecorded) => unrecorded.effect().to_owned(),
+        });
+        let outcomes = recorded.map_err(refuse)?;
         let allocations =
             exposures.into_iter().zip(outcomes).map(|(exposure, outcome)| allocation(exposure, outcome));
         Ok(AllocateArmsResponse { allocations: allocations.collect::<Result<_, Refusal>>()? })
@@ -62,21 +74,60 @@ impl Service {
         context: &CallContext,
         reserve: Nanos,
         exposures: Vec<Exposure>,
-    ) -> Result<Vec<Outcome>, Refusal> {
+    ) -> Result<Vec<Outcome>, Unrecorded> {
         if exposures.is_empty() {
             return Ok(Vec::new());
         }
         let limit = context.deadline.less(reserve);
         if limit.expired(self.clock.now()) {
-            return Err(Refusal::deadline(Phase::Handler)); // Nothing was begun.
+            return Err(Unrecorded::Late);
         }
-        let pending = self.recorder.submit(exposures).map_err(refuse)?;
-        pending.answer(self.clock.as_ref(), limit).await.map_err(refuse)
+        let pending = self.recorder.submit(exposures)?;
+        Ok(pending.answer(self.clock.as_ref(), limit).await?)
     }
 }
 
+/// Why there are no outcomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unrecorded {
+    /// The deadline had passed before anything was begun.
+    Late,
+    /// The recorder did not answer for them.
+    Error(RecordError),
+}
+
+impl From<RecordError> for Unrecorded {
+    fn from(error: RecordError) -> Self {
+        Self::Error(error)
+    }
+}
+
+impl Unrecorded {
+    /// What is known of the effect.
+    const fn effect(self) -> &'static str {
+        match self {
+            Self::Error(RecordError::Ambiguous | RecordError::Unanswered) => "ambiguous",
+            Self::Late
+            | Self::Error(
+                RecordError::Full | RecordError::Down | RecordError::Closed | RecordError::KnownAbsent,
+            ) => "known_absent",
+        }
+    }
+}
+
+/// Without repetitions next to each other, as a span shows it.
+fn listed(values: impl Iterator<Item = String>) -> String {
+    let mut values: Vec<String> = values.collect();
+    values.dedup();
+    values.join(",")
+}
+
 /// What an exposure that was not answered for means for the caller.
-fn refuse(error: RecordError) -> Refusal {
+fn refuse(unrecorded: Unrecorded) -> Refusal {
+    let error = match unrecorded {
+        Unrecorded::Late => return Refusal::deadline(Phase::Handler),
+        Unrecorded::Error(error) => error,
+    };
     let refusal = match error {
         RecordError::Full => {
             Refusal::new(Reason::Overload, "the exposure queue is full").retry_after(FULL_RETRY_AFTER)
@@ -159,8 +210,13 @@ mod tests {
             (RecordError::Unanswered, Reason::EffectAmbiguousDeadline),
         ];
         for (error, reason) in expected {
-            assert_eq!(refuse(error).reason(), reason);
+            let refusal = refuse(error.into());
+            assert_eq!(refusal.reason(), reason);
+            let ambiguous = matches!(reason, Reason::EffectAmbiguous | Reason::EffectAmbiguousDeadline);
+            assert_eq!(Unrecorded::from(error).effect() == "ambiguous", ambiguous, "{error:?}");
         }
-        assert_eq!(refuse(RecordError::Full).retry_delay(), Some(FULL_RETRY_AFTER));
+        assert_eq!(refuse(Unrecorded::Late).reason(), Reason::DeadlineExceeded);
+        assert_eq!(Unrecorded::Late.effect(), "known_absent");
+        assert_eq!(refuse(RecordError::Full.into()).retry_delay(), Some(FULL_RETRY_AFTER));
     }
 }

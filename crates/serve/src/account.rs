@@ -166,6 +166,9 @@ impl Drop for Account {
         if let Some(leader) = self.operation.follows() {
             self.span.link(leader);
         }
+        for (key, value) in self.operation.notes() {
+            self.span.set(key, value);
+        }
         self.span.finish(outcome);
         self.port.metrics.finished(outcome, now.saturating_sub(self.arrived), Some(&self.span.context()));
     }

@@ -63,8 +63,8 @@ pub fn status(refusal: &Refusal) -> Status {
     if let Some(phase) = refusal.phase() {
         metadata.insert("phase".to_owned(), phase.as_str().to_owned());
     }
-    if matches!(reason, Reason::EffectAmbiguous | Reason::EffectAmbiguousDeadline) {
-        metadata.insert("effect".to_owned(), "ambiguous".to_owned());
+    if let Some(effect) = effect(reason) {
+        metadata.insert("effect".to_owned(), effect.to_owned());
     }
     details.set_error_info(reason.as_str().to_ascii_uppercase(), ERROR_DOMAIN, metadata);
     if let Some(field) = refusal.field() {
@@ -82,6 +82,15 @@ pub fn status(refusal: &Refusal) -> Status {
         status.metadata_mut().insert(headers::RETRY_PUSHBACK, MetadataValue::from(delay.as_millis()));
     }
     status
+}
+
+/// What became of the effect that was asked for, where a refusal says more than that nothing was done.
+const fn effect(reason: Reason) -> Option<&'static str> {
+    match reason {
+        Reason::EffectAmbiguous | Reason::EffectAmbiguousDeadline => Some("ambiguous"),
+        Reason::Conflict => Some("conflict"),
+        _ => None,
+    }
 }
 
 /// A complete response that refuses, for either face.
@@ -111,8 +120,8 @@ fn http(refusal: &Refusal) -> Response<Body> {
     if let Some(phase) = refusal.phase() {
         error.insert("phase".into(), phase.as_str().into());
     }
-    if matches!(reason, Reason::EffectAmbiguous | Reason::EffectAmbiguousDeadline) {
-        error.insert("effect".into(), "ambiguous".into());
+    if let Some(effect) = effect(reason) {
+        error.insert("effect".into(), effect.into());
     }
     let text = serde_json::json!({ "error": error }).to_string();
     let mut response = Response::new(Body::new(http_body_util::Full::new(bytes::Bytes::from(text + "\n"))));

@@ -8,7 +8,7 @@
 use std::{
     fmt,
     sync::{
-        Arc, OnceLock,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering},
     },
 };
@@ -17,6 +17,9 @@ use base::{Deadline, Nanos, Phase, trace::TraceContext};
 use tokio_util::sync::CancellationToken;
 
 use crate::{exchange::Port, metrics::TraceLabel};
+
+/// Most notes on an operation; further ones are left out.
+const NOTES_MAX: usize = 16;
 
 /// Stands for a moment that has not come.
 const NEVER: u64 = Nanos::MAX.get();
@@ -37,6 +40,8 @@ pub(crate) struct Operation {
     objective: AtomicU64,
     /// The span whose work this one shares.
     follows: OnceLock<TraceContext>,
+    /// Attributes of the span, by the word of the handler.
+    notes: Mutex<Vec<(&'static str, String)>>,
 }
 
 impl Default for Operation {
@@ -51,6 +56,7 @@ impl Default for Operation {
             departed: AtomicU64::new(NEVER),
             objective: AtomicU64::new(NEVER),
             follows: OnceLock::new(),
+            notes: Mutex::default(),
         }
     }
 }
@@ -84,6 +90,11 @@ impl Operation {
     /// The span whose work the operation shares, if it shares any.
     pub(crate) fn follows(&self) -> Option<TraceContext> {
         self.follows.get().copied()
+    }
+
+    /// What was noted, which is nothing from then on.
+    pub(crate) fn notes(&self) -> Vec<(&'static str, String)> {
+        std::mem::take(&mut *self.notes.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(crate) fn answer(&self) {
@@ -142,6 +153,20 @@ impl Progress {
     /// Notes that the request shares the work of another, to whose span its own will point. The first one counts.
     pub fn follow(&self, leader: TraceContext) {
         let _ = self.0.follows.set(leader);
+    }
+
+    /// Notes an attribute of the request's span: an effect's id, say, which no metric may carry and no secret may be. The last
+    /// value of a key counts, and it is asked for only if somebody will see it.
+    pub fn note(&self, key: &'static str, value: impl FnOnce() -> String) {
+        if self.0.exemplar.is_none() {
+            return;
+        }
+        let mut notes = self.0.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(note) = notes.iter_mut().find(|note| note.0 == key) {
+            note.1 = value();
+        } else if notes.len() < NOTES_MAX {
+            notes.push((key, value()));
+        }
     }
 
     /// The phase noted last.
@@ -233,6 +258,29 @@ mod tests {
             progress.clone().enter(phase);
             assert_eq!(progress.phase(), phase);
         }
+    }
+
+    #[test]
+    fn notes_are_kept_for_who_will_see_them_and_the_last_value_counts() {
+        let unseen = Progress::default();
+        unseen.note("effect", || panic!("nobody will see it"));
+        assert!(unseen.0.notes().is_empty());
+        let context = TraceContext { trace_id: 7, span_id: 1, sampled: true };
+        let seen = Progress(Arc::new(Operation {
+            exemplar: TraceLabel::of(Some(&context)),
+            ..Operation::default()
+        }));
+        seen.note("effect", || "submitted".to_owned());
+        seen.clone().note("effect", || "committed".to_owned());
+        assert_eq!(seen.0.notes(), [("effect", "committed".to_owned())]);
+        const KEYS: [&str; NOTES_MAX + 1] =
+            ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q"];
+        for key in KEYS {
+            seen.note(key, String::new);
+        }
+        seen.note("a", || "again".to_owned());
+        let notes = seen.0.notes();
+        assert_eq!((notes.len(), notes[0].1.as_str()), (NOTES_MAX, "again"));
     }
 
     #[test]

@@ -8,7 +8,10 @@
 
 use std::{fmt, path::PathBuf, str::FromStr as _};
 
-use sqlx::postgres::{PgConnectOptions, PgSslMode};
+use sqlx::{
+    Connection as _, PgConnection,
+    postgres::{PgConnectOptions, PgSslMode},
+};
 
 /// Where a ledger is. Parsed once, at the edge.
 #[derive(Clone, Debug)]
@@ -134,6 +137,14 @@ impl Database {
             }
         }
         Ok(socket)
+    }
+
+    /// Connects as anybody may who knows the URL: no bounds, no checks, no tables.
+    ///
+    /// # Errors
+    /// When the server cannot be reached or refuses.
+    pub async fn connect(&self) -> Result<PgConnection, sqlx::Error> {
+        PgConnection::connect_with(&self.options).await
     }
 
     /// How to connect. Holds the password.

@@ -57,7 +57,10 @@ impl PostgresLedger {
         patience: Patience,
         wall: Arc<dyn WallClock>,
     ) -> Result<Self, OpenError> {
-        let connection = open::open(database, patience).await?;
+        let mut connection = open::open(database, patience).await?;
+        // Tables that are there say nothing about the right to write to them, nor does a server that only follows another.
+        let probed = bounded(patience.step.into(), probe(&mut connection)).await;
+        probed.map_err(|failure| OpenError::new(database, failure))?;
         Ok(Self { database: database.clone(), patience, connection: Some(connection), wall })
     }
 

@@ -14,8 +14,8 @@
 //! (`RETURNING` would leave out exactly the rows that were there before.)
 //!
 //! **Failures.** Until `COMMIT` is sent, every failure ends in a rollback: known absent. A `COMMIT` that fails because the file is
-//! locked leaves the transaction open, which is then rolled back: known absent too. After any other failure of `COMMIT` the
-//! log may or may not hold the transaction when it is next recovered (a failed fsync, for one, says nothing about what
+//! locked leaves the transaction open, which is then rolled back: known absent too. So is one that finds no room for the
+//! log: its last page is the one that makes it count, and is written last. After any other failure of `COMMIT` the log may or may not hold the transaction when it is next recovered (a failed fsync, for one, says nothing about what
 //! reached the disk), so the outcome is unknown. In doubt about its transaction state a connection is not used again.
 
 pub(super) mod open;
@@ -63,7 +63,9 @@ impl SqliteLedger {
     /// [`OpenError`] naming the file. A file that is not a ledger is left untouched.
     pub async fn open(path: &Path, busy_timeout: Nanos, wall: Arc<dyn WallClock>) -> Result<Self, OpenError> {
         let options = open::options(path, busy_timeout);
-        let connection = open::open(path, &options).await?;
+        let mut connection = open::open(path, &options).await?;
+        // A file that may only be read is opened all the same, and a transaction on it begins: it is the write that fails.
+        probe(&mut connection).await.map_err(|error| OpenError::new(path.display(), error))?;
         Ok(Self {
             path: path.to_owned(),
             options,
@@ -170,7 +172,7 @@ impl Batch<'_> {
         match transaction.commit().await {
             Ok(()) => (Ok(stored), true),
             // Closing the connection rolls back what is open.
-            Err(error) if is_busy(&error) => (Err(absent(error)), false),
+            Err(error) if is_busy(&error) || is_full(&error) => (Err(absent(error)), false),
             Err(error) => (Err(WriteError::Unknown(error.to_string())), false),
         }
     }
@@ -242,12 +244,22 @@ fn decode(row: &SqliteRow) -> Result<(Uuid, Stored), sqlx::Error> {
     Ok((event_id, Stored { body: BodyDigest(body), fresh: row.try_get(2)? }))
 }
 
-/// Somebody else holds the lock. The code is the extended one; its low byte is the kind.
+/// Somebody else holds the lock.
 fn is_busy(error: &sqlx::Error) -> bool {
     const SQLITE_BUSY: u32 = 5;
-    let code =
-        error.as_database_error().and_then(|error| error.code()).and_then(|code| code.parse::<u32>().ok());
-    code.is_some_and(|code| code & 0xff == SQLITE_BUSY)
+    kind(error) == Some(SQLITE_BUSY)
+}
+
+/// There is no room, on the disk or below the limit of the file.
+fn is_full(error: &sqlx::Error) -> bool {
+    const SQLITE_FULL: u32 = 13;
+    kind(error) == Some(SQLITE_FULL)
+}
+
+/// The low byte of the extended code.
+fn kind(error: &sqlx::Error) -> Option<u32> {
+    let code = error.as_database_error()?.code()?.parse::<u32>().ok()?;
+    Some(code & 0xff)
 }
 
 /// Plain placeholders: numbered ones cost a search each, every time the statement is bound.

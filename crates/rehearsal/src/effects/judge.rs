@@ -100,7 +100,7 @@ fn story(options: &EffectsOptions, killed: &Killed, account: &Account) -> Scenar
         let [any, submitted, committing] = killed.kills;
         let detail = format!(
             "{} kills of seed {} ({any} at any moment, {submitted} with rows submitted, {committing} while committing): {} arms \
-             shown, each with one row; {} of them recorded by an attempt that was never answered; {} rows of callers that \
+             shown, each with one row; {} of them recorded by an attempt before the one that was answered; {} rows of callers that \
              left or were not answered",
             any + submitted + committing,
             options.seed,
@@ -192,6 +192,9 @@ mod tests {
         }
     }
 
+    /// What a test does to the evidence.
+    type Change = fn(&mut Evidence);
+
     fn verdict(change: impl FnOnce(&mut Evidence)) -> (Verdict, String) {
         let mut evidence = sound();
         change(&mut evidence);
@@ -220,7 +223,7 @@ mod tests {
 
     #[test]
     fn what_shows_nothing_or_was_the_machine_is_inconclusive() {
-        let cases: [(&str, fn(&mut Evidence)); 7] = [
+        let cases: [(&str, Change); 7] = [
             ("kills", |evidence| evidence.killed.kills = [1, 0, 0]),
             ("arms", |evidence| evidence.account.arms = Arms::default()),
             ("replayed", |evidence| evidence.account.arms.replayed = 0),

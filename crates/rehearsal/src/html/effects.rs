@@ -25,7 +25,7 @@ pub(super) fn section(view: &View<'_>) -> Markup {
             p {
                 (operations.total) " operations were asked for in " (account.attempts) " attempts: " (operations.answered)
                 " were answered, " (operations.failed) " failed, " (operations.departed) " were left by their callers. They were \
-                 shown " (arms.shown) " arms, of which an earlier attempt, never answered, had recorded " (arms.replayed) ". \
+                 shown " (arms.shown) " arms, of which an attempt before the answered one had recorded " (arms.replayed) ". \
                  The ledger holds " (rows.total) " rows; " (rows.unshown) " are of callers that left or were not answered."
             }
             div.wide {

@@ -249,17 +249,19 @@ mod tests {
     fn an_edit_changes_what_shows_on_the_page() {
         let home = tempfile::tempdir().expect("a directory");
         let (name, text) = model::policy::SHIPPED;
+        let first = model::policy::Policy::shipped().generation;
         let edited =
-            Edited::prepare((name.to_owned(), text.to_owned()), 4, home.path()).expect("it is written");
+            Edited::prepare((name.to_owned(), text.to_owned()), first, home.path()).expect("it is written");
         let read = |generation| {
             let text = edited.text(generation).expect("a policy");
             model::policy::Policy::parse("edit", &text).expect("valid")
         };
-        assert_ne!(read(5), read(6));
-        assert_eq!((read(5).generation, read(6).generation), (5, 6));
+        let (one, two) = (read(first + 1), read(first + 2));
+        assert_ne!(one, two);
+        assert_eq!((one.generation, two.generation), (first + 1, first + 2));
         let written = fs::read_to_string(edited.file()).expect("a file");
-        assert_eq!(model::policy::Policy::parse("file", &written).expect("valid").generation, 4);
-        let broken = edited.text(7).expect("a policy").replace("objective_ms", "objectiv_ms");
+        assert_eq!(model::policy::Policy::parse("file", &written).expect("valid").generation, first);
+        let broken = edited.text(first + 3).expect("a policy").replace("objective_ms", "objectiv_ms");
         assert!(model::policy::Policy::parse("broken", &broken).is_err(), "a broken edit is one");
     }
 }

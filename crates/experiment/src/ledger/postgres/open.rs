@@ -47,7 +47,8 @@ fn options(database: &Database, patience: Patience) -> PgConnectOptions {
     database.options().clone().statement_cache_capacity(STATEMENTS).disable_statement_logging().options([
         ("lock_timeout", millis(patience.lock)),
         ("statement_timeout", millis(patience.step)),
-        ("idle_in_transaction_session_timeout", millis(patience.step)),
+        // Later than we give up ourselves, so that it is ours to say why.
+        ("idle_in_transaction_session_timeout", millis(patience.step + patience.step)),
     ])
 }
 

@@ -13,8 +13,11 @@ use crate::{
     verdict::Verdict,
 };
 
-/// One fault, and the name it has to be found by.
-const FAULTS: [(Class, fn(Row) -> Vec<Row>); 5] = [
+/// What is read in a row's place.
+type Tamper = fn(Row) -> Vec<Row>;
+
+/// Faults, each with the name that it has to be found by.
+const FAULTS: [(Class, Tamper); 5] = [
     (Class::Lost, |_| Vec::new()),
     (Class::Duplicated, |row| {
         let experiment_version = row.experiment_version + 1;
@@ -35,7 +38,7 @@ const FAULTS: [(Class, fn(Row) -> Vec<Row>); 5] = [
 struct Tampered<'a> {
     ledger: &'a dyn Ledger,
     event_id: [u8; 16],
-    tamper: fn(Row) -> Vec<Row>,
+    tamper: Tamper,
 }
 
 impl Rows for Tampered<'_> {

@@ -145,6 +145,8 @@ async fn a_probe_says_what_a_batch_would_meet() {
     server.psql(&name, &format!("REVOKE INSERT ON exposure FROM {role}"));
     assert!(ledger.probe().await.expect_err("may not write").contains("permission denied"));
     assert!(is_absent(&record(&mut ledger, &exposures(3..6)).await));
+    let refused = open_at(&server.url(&role, &name), PATIENT).await.err().expect("of no use").to_string();
+    assert!(refused.contains("permission denied"), "{refused}");
     server.psql(&name, &format!("GRANT INSERT ON exposure TO {role}"));
     assert_eq!(ledger.probe().await, Ok(()));
     server.psql(&name, "ALTER TABLE exposure RENAME TO aside");
