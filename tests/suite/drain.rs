@@ -3,7 +3,10 @@
 use ::wire::emulator::v1::fault_rule::Effect;
 use base::{Dependency, Nanos, headers};
 use http::StatusCode;
-use tokio::{io::AsyncReadExt as _, net::TcpStream};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
 use tokio_stream::{StreamExt as _, wrappers::ReceiverStream};
 use tonic::Code;
 use tonic_health::pb::{
@@ -163,6 +166,37 @@ async fn a_drain_that_cannot_finish_cuts_and_says_so() {
         .until(Dependency::Inventory, "the call is gone", |of| of.in_service == 0 && of.cancelled == 1)
         .await;
     suite.clear_faults().await;
+    suite.finish_rest().await;
+}
+
+/// Health is open to everybody, and so is half a question about it.
+#[tokio::test]
+async fn a_health_check_that_is_never_asked_in_full_holds_no_drain() {
+    const CHECK: &str = "/grpc.health.v1.Health/Check";
+    let options = Options::quick().policy("services.home-api", "timeout_max_ms", "9000").policy(
+        "services.home-api",
+        "default_timeout_ms",
+        "9000",
+    );
+    let mut suite = Suite::start_with(options).await;
+    let home = suite.home();
+    let http2 = Http2::open(home).await;
+    let (half, _upload) = http2.stream(talk::grpc(home, CHECK, &[]), None).await.expect("a stream");
+    let mut http1 = TcpStream::connect(home).await.expect("the port is open");
+    let head = format!(
+        "POST {CHECK} HTTP/1.1\r\nhost: home\r\ncontent-type: application/grpc\r\nte: trailers\r\n\
+         transfer-encoding: chunked\r\n\r\n2\r\n\0\0\r\n"
+    );
+    http1.write_all(head.as_bytes()).await.expect("written");
+    eventually("both wait for the other half", async || {
+        suite.scrape("home-api").await.sum("mercury_exchanges_open", &[]) == 2.0
+    })
+    .await;
+    suite.member("home-api").stop();
+    let told = talk::told(half).await.expect("an answer");
+    assert_eq!(told.code(), Code::Unavailable, "{told:?}");
+    let report = suite.member("home-api").report().await;
+    assert!(report.is_clean() && report.took < Nanos::from_secs(5), "{report:?}");
     suite.finish_rest().await;
 }
 

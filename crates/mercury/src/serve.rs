@@ -238,7 +238,8 @@ fn start_telemetry(
 }
 
 async fn serve(args: Args, mut process: Process) -> Result<DrainReport, Exit> {
-    let signals = serve::shell::Signals::install().map_err(|error| Exit::Error(error.to_string()))?;
+    let signals = serve::shell::Signals::install().and_then(serve::shell::Signals::outlive_hangups);
+    let signals = signals.map_err(|error| Exit::Error(error.to_string()))?;
     let server = args.server;
     let listen = args.listen.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], server.port())));
     let (main, main_at) = bind(listen).await?;
@@ -281,6 +282,7 @@ async fn serve(args: Args, mut process: Process) -> Result<DrainReport, Exit> {
         announced["control"] = control_at.to_string().into();
         // Otherwise the longest deadline cuts slow calls short, in a run that is slow enough.
         let limits = Limits::default().dilated(args.dilate);
+        runtime::bounds::publish_port(&process.registry, &limits);
         process.open("emulator", main, emulator.facts_routes(), limits)?;
         process.open("control", control, emulator.control_routes(), Limits::default())?;
         process.open_admin(admin, axum::Router::new());

@@ -6,7 +6,7 @@ mod table;
 use std::fmt::Write as _;
 
 use model::policy::{Policy, ServiceName};
-use serve::metrics::Registry;
+use serve::{Limits, exchange, metrics::Registry};
 
 pub use table::BOUNDS;
 
@@ -60,8 +60,8 @@ pub struct Bound {
     pub what: &'static str,
     /// What happens beyond.
     pub beyond: &'static str,
-    /// The series that shows how much of it is used, as `name` or `name{label="value"}`. Empty for a time, and for what a library
-    /// holds without telling.
+    /// The series that shows how much of it is used, as `name` or `name{label="value"}`. Empty for a time, for what a library
+    /// holds without telling, and for what is over before it is seen.
     pub used: &'static str,
     /// The series that counts what went beyond. Empty where a library does not tell.
     pub told: &'static str,
@@ -71,6 +71,34 @@ pub struct Bound {
 pub fn publish(registry: &Registry, policy: &Policy, service: ServiceName) {
     for bound in BOUNDS.iter().filter(|bound| bound.of.holds(service)) {
         registry.bound(bound.name, (bound.limit)(policy));
+    }
+}
+
+/// Tells the limits of a port that no policy governs, under the names of the table: those of the emulator's.
+pub fn publish_port(registry: &Registry, limits: &Limits) {
+    let counts = [
+        ("connections_max", limits.connections_max),
+        ("requests_max", limits.requests_max),
+        ("streams_max", limits.streams_max),
+        ("pending_reset_streams_max", limits.pending_reset_streams_max),
+        ("local_reset_streams_max", limits.local_reset_streams_max),
+        ("header_bytes_max", limits.header_bytes_max),
+        ("body_bytes_max", limits.body_bytes_max),
+        ("stream_window_bytes", limits.stream_window_bytes),
+        ("connection_window_bytes", limits.connection_window_bytes),
+        ("long_lived_max", exchange::LONG_LIVED_MAX),
+    ];
+    for (name, limit) in counts {
+        registry.bound(name, limit.into());
+    }
+    let spans = [
+        ("first_byte_timeout_ms", limits.first_byte_timeout),
+        ("keep_alive_interval_ms", limits.keep_alive_interval),
+        ("keep_alive_timeout_ms", limits.keep_alive_timeout),
+        ("write_stall_timeout_ms", limits.write_stall_timeout),
+    ];
+    for (name, span) in spans {
+        registry.bound(name, span.as_millis());
     }
 }
 
@@ -126,6 +154,18 @@ mod tests {
             let fits = name.ends_with(expected) || *unit == Unit::Bytes && name.ends_with("_bytes_max");
             assert!(fits, "{name} counts {unit:?}");
             assert!(!what.is_empty() && !beyond.is_empty(), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_port_without_a_policy_tells_its_limits_by_the_names_of_the_table() {
+        let registry = Registry::new("emulator");
+        publish_port(&registry, &Limits { connections_max: 7, ..Limits::default() });
+        let text = registry.encode();
+        assert!(text.contains("mercury_bound_limit{bound=\"connections_max\"} 7\n"), "{text}");
+        let told = text.lines().filter_map(|line| line.strip_prefix("mercury_bound_limit{bound=\""));
+        for name in told.filter_map(|rest| rest.split('"').next()) {
+            assert!(BOUNDS.iter().any(|bound| bound.name == name), "{name}");
         }
     }
 

@@ -12,6 +12,7 @@ use tonic::Status;
 use crate::{
     count::Open,
     exchange::Port,
+    lifecycle::Share,
     metrics::Outcome,
     render::{PHASE_HEADER, REASON_HEADER},
     telemetry::SpanHandle,
@@ -38,13 +39,32 @@ pub(crate) struct Account {
     ended: bool,
     /// Until it is answered.
     open: Option<Open>,
+    /// Its share of a bound, which its response takes over.
+    share: Option<Open>,
 }
 
 impl Account {
     /// Opens the account of an operation, whose first share of work it holds.
-    pub(crate) fn open(port: Arc<Port>, operation: Arc<Operation>, arrived: Nanos, span: SpanHandle) -> Self {
+    pub(crate) fn open(
+        port: Arc<Port>,
+        operation: Arc<Operation>,
+        arrived: Nanos,
+        span: SpanHandle,
+        share: Share,
+    ) -> Self {
+        let share = port.lifecycle.share(share);
         let open = port.lifecycle.open();
-        Self { port, operation, arrived, span, outcome: None, works: true, ended: false, open: Some(open) }
+        Self {
+            port,
+            operation,
+            arrived,
+            span,
+            outcome: None,
+            works: true,
+            ended: false,
+            open: Some(open),
+            share,
+        }
     }
 
     /// What is known of the operation wherever something is done for it.
@@ -108,7 +128,8 @@ impl Account {
     /// The response is handed over from now on. It is counted as a response before it stops being an unanswered exchange.
     pub(crate) fn answer(&mut self, writers: Option<Arc<Writers>>) -> Arc<Writing> {
         self.operation.answer();
-        let writing = Writing::begin(self.port.lifecycle.respond(), self.port.metrics.responses(), writers);
+        let counted = (self.port.lifecycle.respond(), self.share.take());
+        let writing = Writing::begin(counted, self.port.metrics.responses(), writers);
         self.open = None;
         writing
     }

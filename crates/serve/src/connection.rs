@@ -78,7 +78,7 @@ where
     let result = if http2 {
         serve_http2(io, service, supervisor, &stalled).await
     } else {
-        serve_http1(io, service).await
+        serve_http1(io, service, &stalled).await
     };
     if let Err(error) = result {
         if error.is_timeout() && !stalled.is_told() {
@@ -103,9 +103,17 @@ impl Stalled {
 
     fn tell(&self) {
         if !self.told.swap(true, Ordering::Relaxed) {
-            let responses = self.writers.waiting();
+            let responses = self.writers.open();
             tracing::debug!(responses, "the peer stopped reading");
             self.port.metrics.readers_cut(responses);
+            self.port.lifecycle.responses_cut(responses);
+        }
+    }
+
+    /// The drain has ended, and with it the connection. The shell has counted what is cut; here it is told of the port.
+    fn killed(&self) {
+        if !self.is_told() {
+            self.port.metrics.readers_cut(self.writers.open());
         }
     }
 
@@ -179,7 +187,10 @@ where
     loop {
         tokio::select! {
             biased; // The cut comes before all, and going away before more requests.
-            () = port.lifecycle.kill_token().cancelled() => return Ok(()),
+            () = port.lifecycle.kill_token().cancelled() => {
+                stalled.killed();
+                return Ok(());
+            }
             () = port.lifecycle.quiesce_token().cancelled(), if !going => {
                 going = true;
                 connection.as_mut().graceful_shutdown();
@@ -194,7 +205,7 @@ where
     }
 }
 
-async fn serve_http1<I>(io: I, service: Exchanges) -> Result<(), hyper::Error>
+async fn serve_http1<I>(io: I, service: Exchanges, stalled: &Stalled) -> Result<(), hyper::Error>
 where
     I: hyper::rt::Read + hyper::rt::Write + Send + Unpin + 'static,
 {
@@ -211,7 +222,10 @@ where
     loop {
         tokio::select! {
             biased; // As above.
-            () = port.lifecycle.kill_token().cancelled() => return Ok(()),
+            () = port.lifecycle.kill_token().cancelled() => {
+                stalled.killed();
+                return Ok(());
+            }
             () = port.lifecycle.quiesce_token().cancelled(), if !going => {
                 going = true;
                 connection.as_mut().graceful_shutdown();
@@ -309,6 +323,7 @@ impl<F: Future> Future for StreamTask<F> {
         match this.timer.as_pin_mut().map(|timer| timer.poll(cx)) {
             Some(Poll::Ready(())) => {
                 this.port.metrics.stream_cut();
+                this.port.lifecycle.responses_cut(1);
                 Poll::Ready(())
             }
             _ => Poll::Pending,

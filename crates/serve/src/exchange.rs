@@ -1,7 +1,9 @@
 //! Exchange: one request and its response, from the arrival of its head to the last byte or the cut.
 //!
 //! The deadline is fixed here, once, and covers the whole exchange: until the response head by a timer of the
-//! exchange itself, afterwards by whoever drives its body (see [`crate::connection`]).
+//! exchange itself, afterwards by whoever drives its body (see [`crate::connection`]). A long-lived call has no deadline
+//! unless its caller asks for one; until its response head it has the default one all the same, and a process that
+//! quiesces does not wait for it.
 
 use std::{
     future::Future,
@@ -22,13 +24,14 @@ use http::{HeaderMap, HeaderName, Request, Response, header};
 use http_body::{Body as _, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tokio::time::Sleep;
+use tokio_util::sync::WaitForCancellationFutureOwned;
 use tonic::{Status, body::Body};
 
 use crate::{
     InForce, Limits, Routes, Snapshot,
     account::{Account, GRPC_STATUS, Panicked},
     body::{self, Bounded},
-    lifecycle::Lifecycle,
+    lifecycle::{Lifecycle, Share},
     metrics::{ServerMetrics, TraceLabel},
     render::{self, Face},
     routes::{self, Handling},
@@ -41,6 +44,8 @@ use crate::{
 const QUIESCE_RETRY_AFTER: Nanos = Nanos::from_millis(1_000);
 /// Suggested to a caller that met a process with as many requests as it takes.
 const FULL_RETRY_AFTER: Nanos = Nanos::from_millis(50);
+/// Most calls of a process that may stay as long as their callers like: health watches, reflection, feeds.
+pub const LONG_LIVED_MAX: u32 = 256;
 /// Attribute of the span: the policy that the request came in under.
 const GENERATION_ATTRIBUTE: &str = "mercury.policy.generation";
 /// Longest W3C `tracestate` that is passed on; a longer one is dropped, as the recommendation allows.
@@ -116,6 +121,8 @@ impl Arrival {
 #[derive(Clone, Copy)]
 struct Grant {
     budget: Nanos,
+    /// Of which so much until the response head.
+    head: Nanos,
     /// By the caller, not by default.
     asked: bool,
 }
@@ -170,22 +177,31 @@ impl Port {
         if let Some(generation) = limits.generation {
             span.set(GENERATION_ATTRIBUTE, i64::try_from(generation).unwrap_or(i64::MAX));
         }
-        let grant = self.grant(&request, &limits);
+        let share = self.routes.share(request.uri().path());
+        let long_lived = self.routes.is_long_lived(request.uri().path());
+        let grant = self.grant(&request, long_lived, &limits);
+        let head_by =
+            grant.as_ref().map_or(Deadline::at(Nanos::MAX), |grant| Deadline::after(now, grant.head));
         let deadline =
             grant.as_ref().map_or(Deadline::at(Nanos::MAX), |grant| Deadline::after(now, grant.budget));
         let operation = Operation::begin(Arc::clone(self), deadline, TraceLabel::of(Some(&span.context())));
         let progress = Progress::of(&operation);
         let work = Work::of(&operation);
         let trace = span.context();
-        let mut account = Account::open(Arc::clone(self), operation, now, span);
-        let started = grant.and_then(|Grant { budget, asked }| {
+        let mut account = Account::open(Arc::clone(self), operation, now, span, share);
+        let started = grant.and_then(|Grant { budget, asked, .. }| {
             let progress = progress.clone();
             let snapshot = limits.snapshot.clone();
             let arrival = Arrival { at: now, deadline, asked, progress, trace, tracestate, snapshot, work };
-            self.start(request, face, arrival, budget, &limits)
+            self.start(request, face, arrival, budget, long_lived, &limits)
         });
         let state = match started {
-            Ok(handling) => Answer::Handling { handling, timer: self.timer(deadline, now) },
+            Ok(handling) => {
+                // The drain waits for what was asked; a call that may stay open for ever is not worth the wait.
+                let quiesce = self.lifecycle.quiesce_token();
+                let quiesced = long_lived.then(|| Box::pin(quiesce.clone().cancelled_owned()));
+                Answer::Handling { handling, timer: self.timer(head_by, now), quiesced }
+            }
             Err(refusal) => {
                 account.refuse(refusal.reason());
                 Answer::Refused(Some(render::response(&refusal, face)))
@@ -201,6 +217,7 @@ impl Port {
         face: Face,
         arrival: Arrival,
         budget: Nanos,
+        long_lived: bool,
         limits: &Limits,
     ) -> Result<Handling, Refusal>
     where
@@ -215,15 +232,20 @@ impl Port {
         }
         self.metrics.header_bytes(header_bytes);
         if self.lifecycle.is_quiescing() {
-            let refusal = Refusal::new(Reason::Quiescing, "the process is shutting down");
-            return Err(refusal.retry_after(QUIESCE_RETRY_AFTER));
+            return Err(quiescing());
         }
-        let long_lived = self.routes.is_long_lived(request.uri().path());
-        let requests_max = limits.requests_max as usize;
-        // This one is among them. A response that nobody reads is work as well. Whoever asks after the process's health is told, however busy it is.
-        let under_way = self.lifecycle.open_count() + self.lifecycle.responding_count();
-        if under_way > requests_max && !long_lived {
-            let message = format!("{requests_max} requests are under way, the most that this process takes");
+        // This one is among them. A response that nobody reads is work as well.
+        let full = match self.routes.share(request.uri().path()) {
+            Share::Requests if self.lifecycle.under_way_count() > limits.requests_max as usize => {
+                Some((limits.requests_max, "requests"))
+            }
+            Share::LongLived if self.lifecycle.long_lived_count() > LONG_LIVED_MAX as usize => {
+                Some((LONG_LIVED_MAX, "long-lived calls"))
+            }
+            _ => None,
+        };
+        if let Some((max, what)) = full {
+            let message = format!("{max} {what} are under way, the most that this process takes");
             return Err(Refusal::new(Reason::Overload, message).retry_after(FULL_RETRY_AFTER));
         }
         if budget.is_zero() {
@@ -257,7 +279,7 @@ impl Port {
     }
 
     /// The time that the caller grants, clamped; the default when it names none.
-    fn grant<B>(&self, request: &Request<B>, limits: &Limits) -> Result<Grant, Refusal> {
+    fn grant<B>(&self, request: &Request<B>, long_lived: bool, limits: &Limits) -> Result<Grant, Refusal> {
         let mut values = request.headers().get_all(&GRPC_TIMEOUT).iter();
         let asked = match (values.next(), values.next()) {
             (None, _) => None,
@@ -265,18 +287,23 @@ impl Port {
             (Some(_), Some(_)) => return Err(malformed_timeout(timeout::MalformedTimeout)),
         };
         // A watch may last as long as its caller likes, whether it says how long or not.
-        let budget = if self.routes.is_long_lived(request.uri().path()) {
+        let budget = if long_lived {
             asked.unwrap_or(Nanos::MAX)
         } else {
             asked.unwrap_or(limits.default_timeout).min(limits.timeout_max)
         };
-        Ok(Grant { budget, asked: asked.is_some() })
+        let head = if long_lived { budget.min(limits.default_timeout) } else { budget };
+        Ok(Grant { budget, head, asked: asked.is_some() })
     }
 
     fn timer(&self, deadline: Deadline, now: Nanos) -> Option<Pin<Box<Sleep>>> {
         (deadline.instant() < Nanos::MAX)
             .then(|| Box::pin(tokio::time::sleep(deadline.remaining(now).into())))
     }
+}
+
+fn quiescing() -> Refusal {
+    Refusal::new(Reason::Quiescing, "the process is shutting down").retry_after(QUIESCE_RETRY_AFTER)
 }
 
 fn malformed_timeout(error: timeout::MalformedTimeout) -> Refusal {
@@ -301,7 +328,12 @@ fn header_bytes(head: &HeaderMap) -> usize {
 
 enum Answer {
     /// The handler runs.
-    Handling { handling: Handling, timer: Option<Pin<Box<Sleep>>> },
+    Handling {
+        handling: Handling,
+        timer: Option<Pin<Box<Sleep>>>,
+        /// Of a long-lived call, which does not outlast it unanswered.
+        quiesced: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+    },
     /// No handler runs.
     Refused(Option<Response<Body>>),
 }
@@ -309,9 +341,9 @@ enum Answer {
 impl Answer {
     /// Ready with the handler's response, or with the refusal that takes its place.
     fn poll(&mut self, account: &Account, cx: &mut Context<'_>) -> Poll<Result<Response<Body>, Refusal>> {
-        let (handling, timer) = match self {
+        let (handling, timer, quiesced) = match self {
             Self::Refused(response) => return Poll::Ready(Ok(response.take().unwrap_or_default())),
-            Self::Handling { handling, timer } => (handling, timer),
+            Self::Handling { handling, timer, quiesced } => (handling, timer, quiesced),
         };
         let expired = || Refusal::deadline(account.operation().phase());
         Poll::Ready(match account.guard(|| handling.as_mut().poll(cx)) {
@@ -319,6 +351,9 @@ impl Answer {
             Ok(Poll::Ready(response)) if account.expired() && succeeded(&response) => Err(expired()),
             Ok(Poll::Ready(response)) => Ok(response),
             Ok(Poll::Pending) => {
+                if quiesced.as_mut().is_some_and(|quiesced| quiesced.as_mut().poll(cx).is_ready()) {
+                    return Poll::Ready(Err(quiescing()));
+                }
                 let Some(timer) = timer else { return Poll::Pending };
                 ready!(timer.as_mut().poll(cx));
                 Err(expired())

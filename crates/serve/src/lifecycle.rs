@@ -4,7 +4,7 @@ use std::{
     fmt,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -64,6 +64,17 @@ impl Stage {
     }
 }
 
+/// Which bound a request counts against, from its head until its answer is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Share {
+    /// That of requests.
+    Requests,
+    /// That of calls that may stay as long as their caller likes. They would use the other one up, and starve everybody else.
+    LongLived,
+    /// None.
+    None,
+}
+
 /// Stands for a moment that has not come.
 const NEVER: u64 = Nanos::MAX.get();
 
@@ -79,6 +90,10 @@ pub struct Lifecycle {
     listeners: OpenCount,
     exchanges: OpenCount,
     responses: OpenCount,
+    requests: OpenCount,
+    long_lived: OpenCount,
+    /// Responses cut since quiescing began, before the end of the drain.
+    cut_responses: Arc<AtomicUsize>,
 }
 
 impl fmt::Debug for Lifecycle {
@@ -105,6 +120,9 @@ impl Lifecycle {
             listeners: OpenCount::default(),
             exchanges: OpenCount::default(),
             responses: OpenCount::default(),
+            requests: OpenCount::default(),
+            long_lived: OpenCount::default(),
+            cut_responses: Arc::default(),
         }
     }
 
@@ -196,6 +214,25 @@ impl Lifecycle {
         self.responses.enter()
     }
 
+    /// Counts a request in where it has its share, until its answer is read.
+    pub(crate) fn share(&self, share: Share) -> Option<Open> {
+        match share {
+            Share::Requests => Some(self.requests.enter()),
+            Share::LongLived => Some(self.long_lived.enter()),
+            Share::None => None,
+        }
+    }
+
+    /// Requests without an answer and answers on their way, together, but for those of long-lived calls and health checks.
+    pub fn under_way_count(&self) -> usize {
+        self.requests.now()
+    }
+
+    /// Long-lived calls, answered or not: health watches, reflection, feeds.
+    pub fn long_lived_count(&self) -> usize {
+        self.long_lived.now()
+    }
+
     /// Exchanges that are not answered.
     pub fn open_count(&self) -> usize {
         self.exchanges.now()
@@ -204,6 +241,19 @@ impl Lifecycle {
     /// Responses that were begun, and that their readers have not taken.
     pub fn responding_count(&self) -> usize {
         self.responses.now()
+    }
+
+    /// So many responses were cut, because their readers did not take them. A drain that met this is not clean, so they count
+    /// from quiescing on.
+    pub(crate) fn responses_cut(&self, responses: usize) {
+        if self.is_quiescing() {
+            self.cut_responses.fetch_add(responses, Ordering::Relaxed);
+        }
+    }
+
+    /// Responses that were cut since quiescing began, without those that are still open.
+    pub fn cut_responses_count(&self) -> usize {
+        self.cut_responses.load(Ordering::Relaxed)
     }
 
     /// Ends when no listener is open.
@@ -253,6 +303,16 @@ mod tests {
         assert!(drained.as_mut().now_or_never().is_none(), "it is answered, and not read");
         drop(response);
         assert!(drained.now_or_never().is_some());
+    }
+
+    #[test]
+    fn what_was_cut_counts_from_quiescing_on() {
+        let lifecycle = Lifecycle::new(Arc::new(MonotonicClock));
+        lifecycle.responses_cut(2);
+        assert_eq!(lifecycle.cut_responses_count(), 0, "no drain has lost them");
+        lifecycle.advance(Stage::Quiescing);
+        lifecycle.clone().responses_cut(3);
+        assert_eq!(lifecycle.cut_responses_count(), 3);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use base::Nanos;
 pub struct Limits {
     /// Open connections; a further one is accepted and closed at once.
     pub connections_max: u32,
-    /// Requests of the process that are not answered; a further one is refused. A connection bound alone bounds nothing, since each
+    /// Requests of the process that are not answered, and answers that are not read, without long-lived calls; a further one is refused. A connection bound alone bounds nothing, since each
     /// carries many streams.
     pub requests_max: u32,
     /// Concurrent streams of one HTTP/2 connection, announced in SETTINGS. Above the admitted bounds, so that it is no
@@ -22,7 +22,7 @@ pub struct Limits {
     pub body_bytes_max: u32,
     /// Until a new connection has sent its first bytes.
     pub first_byte_timeout: Nanos,
-    /// A peer that takes nothing of a response for longer than this is cut.
+    /// A peer that takes less of a response than a piece of it, 16 KiB or what is left, for longer than this is cut.
     pub write_stall_timeout: Nanos,
     /// Between HTTP/2 PINGs, also while idle.
     pub keep_alive_interval: Nanos,

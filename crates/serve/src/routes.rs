@@ -8,7 +8,13 @@ use http::{Method, Request, Response, request::Parts};
 use tonic::{Status, body::Body, server::NamedService};
 use tower_service::Service;
 
-use crate::render::{self, Face};
+use crate::{
+    lifecycle::Share,
+    render::{self, Face},
+};
+
+/// Path of the one method of a long-lived service that is over as soon as it is answered.
+const CHECK: &str = "/grpc.health.v1.Health/Check";
 
 /// The future of a handler.
 pub type Handling = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
@@ -134,6 +140,16 @@ impl Routes {
     /// Whether calls to this path may stay open without a deadline.
     pub fn is_long_lived(&self, path: &str) -> bool {
         self.find(path).is_some_and(|route| route.long_lived)
+    }
+
+    /// Which bound a call of this path counts against.
+    pub(crate) fn share(&self, path: &str) -> Share {
+        match (self.is_long_lived(path), path) {
+            (false, _) => Share::Requests,
+            // Whoever asks after the process's health is told, however busy it is.
+            (true, CHECK) => Share::None,
+            (true, _) => Share::LongLived,
+        }
     }
 
     /// Dispatches by content type first: the two faces share paths, and a router's fallback must never answer gRPC.

@@ -46,7 +46,8 @@ const CONNECTION_TASK: &str = "connection";
 pub struct DrainReport {
     /// Exchanges that were not answered within the bound and were cut.
     pub cut_exchanges: usize,
-    /// Answers that their readers had not taken within the bound, and that were cut.
+    /// Answers that their readers had not taken within a bound, and that were cut: the stall bound or their deadline while the
+    /// process drained, or the end of the drain.
     pub cut_readers: usize,
     /// Background tasks that did not end within the bound and were told to.
     pub aborted_tasks: usize,
@@ -82,6 +83,17 @@ impl Signals {
     /// When the system refuses to install a handler.
     pub fn install() -> io::Result<Self> {
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    /// Takes SIGHUP over as well, whose default action ends a process: whoever sends it to a server asks for its policy to be
+    /// read. Nothing comes of it here; who reads the policy listens too.
+    ///
+    /// # Errors
+    /// As [`Signals::install`].
+    pub fn outlive_hangups(self) -> io::Result<Self> {
+        // A handler stays installed for the rest of the process's life, whether anybody listens or not.
+        signal(SignalKind::hangup())?;
+        Ok(self)
     }
 
     /// The next signal.
@@ -177,8 +189,9 @@ impl Shell {
             () = &mut hasten => true,
             () = tokio::time::sleep(drain.into()) => false,
         };
-        let (cut_exchanges, cut_readers) = (self.lifecycle.open_count(), self.lifecycle.responding_count());
-        if cut_exchanges == 0 && cut_readers == 0 {
+        let (cut_exchanges, unread) = (self.lifecycle.open_count(), self.lifecycle.responding_count());
+        let cut_readers = unread + self.lifecycle.cut_responses_count();
+        if cut_exchanges == 0 && unread == 0 {
             // Whether it took the whole grace or not: the kill below ends what is left, idle connections included.
             let _ = tokio::time::timeout(FLUSH_MAX.into(), self.no_connection()).await;
         }

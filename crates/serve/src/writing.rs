@@ -2,8 +2,8 @@
 //!
 //! A body that has ended has not left: hyper takes a frame as soon as the peer's window has room for one byte of it, and
 //! keeps the rest. So each piece of a body that is handed over carries a mark that falls off where its memory is given up,
-//! which is where it was written. What is marked counts as a response that a drain waits for; a reader that takes nothing
-//! for the whole stall bound loses its connection.
+//! which is where it was written. What is marked counts as a response that a drain waits for; a reader that takes
+//! less than a piece of a response within the stall bound loses its connection.
 
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
@@ -23,6 +23,8 @@ pub(crate) const PIECE_BYTES_MAX: usize = 16 * 1_024;
 pub(crate) struct Writers {
     clock: Arc<dyn Clock>,
     waiting: Mutex<Vec<Waiting>>,
+    /// Responses that are not over, whether bytes of them wait or not.
+    open: AtomicUsize,
     /// Somebody waits, and nobody did.
     begun: Notify,
 }
@@ -30,21 +32,27 @@ pub(crate) struct Writers {
 struct Waiting {
     /// The address of the response, which is unique while it is held.
     response: usize,
-    /// Since when nothing of it has left.
+    /// Since when no piece of it has left.
     since: Nanos,
 }
 
 impl Writers {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Arc<Self> {
-        Arc::new(Self { clock, waiting: Mutex::default(), begun: Notify::new() })
+        Arc::new(Self { clock, waiting: Mutex::default(), open: AtomicUsize::new(0), begun: Notify::new() })
+    }
+
+    /// Responses that are not over; all of them are lost with the connection.
+    pub(crate) fn open(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
     }
 
     /// Responses of which bytes wait.
-    pub(crate) fn waiting(&self) -> usize {
+    #[cfg(test)]
+    fn waiting(&self) -> usize {
         self.lock().len()
     }
 
-    /// Ends when a response has waited for `bound` without a byte of it leaving.
+    /// Ends when a response has waited for `bound` without a piece of it leaving.
     pub(crate) async fn stalled(&self, bound: Nanos) {
         loop {
             let oldest = self.lock().iter().map(|waiting| waiting.since).min();
@@ -92,16 +100,20 @@ pub(crate) struct Writing {
     writers: Option<Arc<Writers>>,
     /// Pieces that were handed over and have not left.
     pieces: AtomicUsize,
-    _counted: Open,
+    /// As a response, and as what has its share of a bound.
+    _counted: (Open, Option<Open>),
 }
 
 impl Writing {
     pub(crate) fn begin(
-        counted: Open,
+        counted: (Open, Option<Open>),
         gauges: &Arc<ResponseGauges>,
         writers: Option<Arc<Writers>>,
     ) -> Arc<Self> {
         gauges.begun();
+        if let Some(writers) = &writers {
+            writers.open.fetch_add(1, Ordering::Relaxed);
+        }
         Arc::new(Self { gauges: Arc::clone(gauges), writers, pieces: AtomicUsize::new(0), _counted: counted })
     }
 
@@ -127,6 +139,9 @@ impl Writing {
 impl Drop for Writing {
     fn drop(&mut self) {
         self.gauges.ended();
+        if let Some(writers) = &self.writers {
+            writers.open.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -171,7 +186,8 @@ mod tests {
         let registry = Registry::new("test");
         let metrics = ServerMetrics::new(&registry, "test");
         let writers = Writers::new(clock);
-        let writing = Writing::begin(lifecycle.respond(), metrics.responses(), Some(Arc::clone(&writers)));
+        let writing =
+            Writing::begin((lifecycle.respond(), None), metrics.responses(), Some(Arc::clone(&writers)));
         let pieces = [&b"one"[..], b"three"].map(|text| writing.mark(Bytes::from_static(text)));
         assert_eq!(pieces[1], &b"three"[..]);
         let held = |bytes: u64| {
@@ -179,7 +195,7 @@ mod tests {
             assert!(registry.encode().contains(&line), "{line}");
         };
         held(8);
-        assert_eq!((writers.waiting(), lifecycle.responding_count()), (1, 1));
+        assert_eq!((writers.waiting(), writers.open(), lifecycle.responding_count()), (1, 1, 1));
         assert!(writers.stalled(Nanos::ZERO).now_or_never().is_some(), "nothing has left since it began");
         assert!(writers.stalled(Nanos::from_secs(60)).now_or_never().is_none());
         drop(writing);
@@ -191,7 +207,7 @@ mod tests {
         assert_eq!((writers.waiting(), lifecycle.responding_count()), (1, 1), "half of it is still here");
         drop(rest);
         held(0);
-        assert_eq!((writers.waiting(), lifecycle.responding_count()), (0, 0));
+        assert_eq!((writers.waiting(), writers.open(), lifecycle.responding_count()), (0, 0, 0));
         assert!(writers.stalled(Nanos::ZERO).now_or_never().is_none(), "nobody waits");
     }
 }

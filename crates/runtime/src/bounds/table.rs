@@ -2,7 +2,7 @@
 
 use base::Nanos;
 use model::policy::{Boundary, ServiceName};
-use serve::{connection, shell, telemetry};
+use serve::{connection, exchange, shell, telemetry};
 
 use super::{Bound, Of, Unit};
 use crate::host;
@@ -52,7 +52,12 @@ bounds! {
 
     "requests_max" "limits.requests_max" Count EVERY, |of| of.limits.requests_max.into();
     "requests of a process until their answers are read: those without an answer, and the answers on their way",
-    "refused as overload, at once", "mercury_exchanges_open", "mercury_requests_finished_total{outcome=\"overload\"}";
+    "refused as overload, at once", "mercury_requests_under_way", "mercury_requests_finished_total{outcome=\"overload\"}";
+
+    "long_lived_max" "constant" Count EVERY, |_| exchange::LONG_LIVED_MAX.into();
+    "health watches, reflection and feeds of a process, which `requests_max` leaves out; a health check is held to neither",
+    "refused as overload, at once", "mercury_long_lived_calls_open",
+    "mercury_requests_finished_total{outcome=\"overload\"}";
 
     "streams_max" "limits.streams_max" Count EVERY, |of| of.limits.streams_max.into();
     "streams of a connection, each with one task", "told in SETTINGS; the protocol refuses the stream",
@@ -146,8 +151,8 @@ bounds! {
     "mercury_exposures_total{outcome=\"refused\"}";
 
     "exposure_batch_max" "exposure.batch_max" Count EXPERIMENT, |of| of.exposure.batch_max.into();
-    "exposures of one transaction, beyond which it takes no further request", "the next transaction",
-    "mercury_exposure_transaction_rows_count", "";
+    "exposures of one transaction, beyond which it takes no further request; their histogram is `mercury_exposure_transaction_rows`", "the next transaction",
+    "", "";
 
     "exposure_busy_timeout_ms" "exposure.busy_timeout_ms" Millis EXPERIMENT, |of| ms(of.exposure.busy_timeout);
     "a lock on the ledger that somebody else holds", "the transaction is known absent", "",
@@ -165,7 +170,7 @@ bounds! {
     "bytes of a response that wait for the socket", "its body is not asked for more", "mercury_response_bytes_waiting", "";
 
     "write_stall_timeout_ms" "limits.write_stall_timeout_ms" Millis EVERY, |of| ms(of.limits.write_stall_timeout);
-    "a reader that takes nothing of its response", "its connection is cut", "mercury_responses_open",
+    "a reader that takes less of its response than a piece, 16 KiB or what is left", "its connection is cut", "mercury_responses_open",
     "mercury_readers_cut_total";
 
     "telemetry_spans_max" "constant" Count Of::Exporting, |_| telemetry::QUEUE_MAX as u64;

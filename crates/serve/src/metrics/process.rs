@@ -152,7 +152,13 @@ impl Collector for LifecycleCollector {
         }
         let help = "Requests of the process that are not answered.";
         let open = ConstGauge::new(self.0.open_count() as u64);
-        series(&mut encoder, "exchanges_open", help, None, &open)
+        series(&mut encoder, "exchanges_open", help, None, &open)?;
+        let help = "Requests without an answer and answers on their way, without long-lived calls and health checks.";
+        let under_way = ConstGauge::new(self.0.under_way_count() as u64);
+        series(&mut encoder, "requests_under_way", help, None, &under_way)?;
+        let help = "Long-lived calls: health watches, reflection, feeds.";
+        let long_lived = ConstGauge::new(self.0.long_lived_count() as u64);
+        series(&mut encoder, "long_lived_calls_open", help, None, &long_lived)
     }
 }
 

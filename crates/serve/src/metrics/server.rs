@@ -143,8 +143,7 @@ impl Families {
             "Streams reset because their peer outstayed a bound",
             all.streams_cut,
         );
-        let help =
-            "Responses whose reader took nothing of them for the whole stall bound; their connection was cut";
+        let help = "Responses that lost their connection: a reader took less than 16 KiB within the stall bound, or the drain ended";
         registry.register("readers_cut", help, all.readers_cut);
         let help = "Connections closed because their peer said nothing in time";
         registry.register("connections_silent", help, all.silent);
@@ -307,7 +306,7 @@ impl ServerMetrics {
         self.silent.inc();
     }
 
-    /// So many responses lost their connection, because their reader took nothing of one of them in time.
+    /// So many responses lost their connection, because their reader took too little of one of them in time.
     pub fn readers_cut(&self, responses: usize) {
         self.readers_cut.inc_by(responses as u64);
     }

@@ -1,4 +1,4 @@
-//! Rig: a port with one scripted method, a clock that moves with the runtime's paused time and by hand, and its books.
+//! Rig: a port with one scripted method, which is there under the name of a long-lived service as well, a clock that moves with the runtime's paused time and by hand, and its books.
 
 use std::{
     convert::Infallible,
@@ -26,6 +26,8 @@ use tokio::sync::oneshot;
 use tonic::{Status, body::Body, server::NamedService};
 use tower_service::Service;
 
+/// The one method of a rig's port, as a long-lived call.
+pub(crate) const LASTING: &str = "/test.Lasting/Run";
 /// The one method of a rig's port.
 pub(crate) const METHOD: &str = "/test.Script/Run";
 
@@ -98,6 +100,27 @@ impl Service<Request<Body>> for Scripted {
     }
 }
 
+#[derive(Clone)]
+struct Lasting(Scripted);
+
+impl NamedService for Lasting {
+    const NAME: &'static str = "test.Lasting";
+}
+
+impl Service<Request<Body>> for Lasting {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = <Scripted as Service<Request<Body>>>::Future;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        self.0.call(request)
+    }
+}
+
 /// A port and its books.
 pub(crate) struct Rig {
     pub(crate) clock: Arc<RigClock>,
@@ -124,7 +147,7 @@ impl Rig {
     {
         let service = Scripted(Arc::new(move |request| Box::pin(script(request))));
         Port {
-            routes: Routes::new().grpc(service).http(router),
+            routes: Routes::new().grpc(service.clone()).grpc_long_lived(Lasting(service)).http(router),
             limits: Limits { default_timeout: ms(100), timeout_max: ms(1_000), ..Limits::default() }.into(),
             clock: self.clock.clone(),
             ids: Arc::new(IdSource::new(7)),
@@ -260,8 +283,13 @@ pub(crate) fn grpc(
 
 /// A call of the rig's method with an empty message, and the time that it grants.
 pub(crate) fn call<B: Default>(timeout: Option<Nanos>) -> Request<B> {
+    call_of(METHOD, timeout)
+}
+
+/// As [`call`], under either name.
+pub(crate) fn call_of<B: Default>(method: &str, timeout: Option<Nanos>) -> Request<B> {
     let mut request =
-        Request::post(METHOD).header("content-type", "application/grpc").header("te", "trailers");
+        Request::post(method).header("content-type", "application/grpc").header("te", "trailers");
     if let Some(timeout) = timeout {
         let text = base::timeout::encode(timeout).unwrap_or_else(|| "0m".to_owned());
         request = request.header(headers::GRPC_TIMEOUT, text);
