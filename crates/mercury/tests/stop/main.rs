@@ -187,6 +187,25 @@ async fn the_second_signal_does_not_wait_for_the_bound_and_repeated_ones_are_one
     assert_eq!(code, Some(0), "{log}");
 }
 
+/// SIGHUP is sent here, to processes of their own, since it reaches everything that runs in one.
+#[tokio::test]
+async fn a_hangup_reloads_a_service_and_ends_no_server() {
+    let suite = Suite::start().await;
+    let experiment = suite.experiment(&[]).await;
+    suite.emulator.signal(Signal::HUP);
+    let taken = "mercury_policy_reloads_total{outcome=\"taken\"} 1\n";
+    assert!(!experiment.metrics().await.contains(taken));
+    suite.raise_generation();
+    experiment.signal(Signal::HUP);
+    let give_up = member::now() + Duration::from_secs(20);
+    while !experiment.metrics().await.contains(taken) {
+        assert!(member::now() < give_up, "the policy was never read");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(suite.emulator.readyz().await, 200);
+    allocate(&experiment, "after-the-hangup").await.expect("both serve");
+}
+
 #[tokio::test]
 async fn a_step_that_fails_ends_nothing_and_is_told() {
     let suite = Suite::start().await;

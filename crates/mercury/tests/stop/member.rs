@@ -215,7 +215,7 @@ fn link(address: &str, world: &World) -> Link {
 pub(crate) struct Suite {
     state: TempDir,
     policy: PathBuf,
-    emulator: Member,
+    pub(crate) emulator: Member,
 }
 
 impl Suite {
@@ -226,6 +226,13 @@ impl Suite {
         fs::write(&policy, text).expect("written");
         let emulator = Member::start(&state, "emulator", &[]).await;
         Self { state, policy, emulator }
+    }
+
+    /// Writes the policy again, as a newer one.
+    pub(crate) fn raise_generation(&self) {
+        let text = fs::read_to_string(&self.policy).expect("written");
+        let generation = text.lines().find(|line| line.starts_with("generation = ")).expect("a generation");
+        fs::write(&self.policy, text.replacen(generation, "generation = 1000", 1)).expect("written");
     }
 
     /// Starts experiment over the suite's ledger.
