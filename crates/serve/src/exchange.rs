@@ -178,7 +178,7 @@ impl Port {
             span.set(GENERATION_ATTRIBUTE, i64::try_from(generation).unwrap_or(i64::MAX));
         }
         let share = self.routes.share(request.uri().path());
-        let long_lived = self.routes.is_long_lived(request.uri().path());
+        let long_lived = share.is_long_lived();
         let grant = self.grant(&request, long_lived, &limits);
         let head_by =
             grant.as_ref().map_or(Deadline::at(Nanos::MAX), |grant| Deadline::after(now, grant.head));
@@ -193,7 +193,7 @@ impl Port {
             let progress = progress.clone();
             let snapshot = limits.snapshot.clone();
             let arrival = Arrival { at: now, deadline, asked, progress, trace, tracestate, snapshot, work };
-            self.start(request, face, arrival, budget, long_lived, &limits)
+            self.start(request, face, arrival, budget, share, &limits)
         });
         let state = match started {
             Ok(handling) => {
@@ -217,7 +217,7 @@ impl Port {
         face: Face,
         arrival: Arrival,
         budget: Nanos,
-        long_lived: bool,
+        share: Share,
         limits: &Limits,
     ) -> Result<Handling, Refusal>
     where
@@ -235,7 +235,7 @@ impl Port {
             return Err(quiescing());
         }
         // This one is among them. A response that nobody reads is work as well.
-        let full = match self.routes.share(request.uri().path()) {
+        let full = match share {
             Share::Requests if self.lifecycle.under_way_count() > limits.requests_max as usize => {
                 Some((limits.requests_max, "requests"))
             }
@@ -263,7 +263,7 @@ impl Port {
         let bounded = |body| Bounded::new(body, bytes_max, face == Face::Grpc).measured(largest.clone());
         let mut request = request.map(|body| Body::new(bounded(body)));
         request.extensions_mut().insert(arrival);
-        if self.points.is_armed(Point::Admitted) && !long_lived {
+        if self.points.is_armed(Point::Admitted) && !share.is_long_lived() {
             return Ok(Box::pin(Arc::clone(self).start_injected(request, face)));
         }
         self.routes.dispatch(request, face)

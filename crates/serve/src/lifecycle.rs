@@ -75,6 +75,13 @@ pub(crate) enum Share {
     None,
 }
 
+impl Share {
+    /// Whether it is of a service whose calls may stay.
+    pub(crate) const fn is_long_lived(self) -> bool {
+        !matches!(self, Self::Requests)
+    }
+}
+
 /// Stands for a moment that has not come.
 const NEVER: u64 = Nanos::MAX.get();
 

@@ -259,3 +259,24 @@ async fn a_peer_that_does_not_read_is_cut_and_its_work_is_not_late_before() {
     assert_eq!((books.outcome(), books.work()), (Some("deadline_exceeded"), [0, 0, 1, 5]));
     assert_eq!((books.total("mercury_streams_cut_total"), books.expired("respond")), (1, 1));
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_cut_at_the_end_of_the_drain_is_told_as_a_reader_that_was_cut() {
+    let rig = Rig::new();
+    let (end, never) = oneshot::channel();
+    let never = Mutex::new(Some(never));
+    let port = rig.port(axum::Router::new(), move |_| {
+        let never = never.lock().expect("sound").take().expect("one call");
+        async { grpc(Trickle::new(never, None)) }
+    });
+    let Open { supervisor, pipe } = Open::new(port);
+    let client = Client::open(pipe, 0).await;
+    let (response, _upload) = client.call(60).await;
+    let body = response.await.expect("a head").into_body();
+    assert_eq!((rig.lifecycle.responding_count(), rig.books().total("mercury_readers_cut_total")), (1, 0));
+    rig.lifecycle.cut();
+    supervisor.idle().await;
+    drop((client, body, end));
+    assert_eq!(rig.books().total("mercury_readers_cut_total"), 1);
+    assert_eq!((rig.lifecycle.responding_count(), rig.lifecycle.cut_responses_count()), (0, 0));
+}
