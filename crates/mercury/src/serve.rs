@@ -201,7 +201,8 @@ pub(crate) fn run(args: Args) -> Exit {
     };
     let result = runtime.block_on(serve(args, process));
     // Serving has ended and the runtime is gone: whatever the collector does, this returns within its bound.
-    drop(runtime);
+    // What it has begun on the side, a name that is being resolved for one, is not waited for without bound.
+    runtime.shutdown_timeout(serve::shell::TERMINATE_MAX.into());
     if let Err(lost) = telemetry.shutdown(telemetry::SHUTDOWN_MAX) {
         tracing::warn!(%lost, "telemetry");
     }
