@@ -313,9 +313,11 @@ fn report_of(options: &KneeOptions, policy: &Policy, steps: Vec<KneeStep>) -> Re
     };
     let apart = bracket.held.zip(bracket.broken);
     let apart = apart.map(|(held, broken)| f64::from(broken.rate_percent) / f64::from(held.rate_percent));
-    let invalid = steps.iter().filter(|step| !step.valid).count();
+    let invalid = search::invalid_in_a_row(&steps);
     let gates = vec![
-        Gate::at_most("generator_bottleneck", "steps", Some(invalid as f64), 0.0).doubt(),
+        Gate::at_most("generator_bottleneck", "steps", Some(invalid as f64), 0.0).doubt().saying(
+            "steps at the end in which the generator was late; one that was late before was made again",
+        ),
         Gate::at_most("knee_bracket", "ratio", apart, search::APART_MAX)
             .doubt()
             .saying("the lowest rate that broke over the highest that held"),

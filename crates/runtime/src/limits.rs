@@ -27,6 +27,5 @@ pub fn limits(policy: &Arc<Policy>, service: ServiceName) -> serve::Limits {
         drain: policy.drain,
         generation: Some(policy.generation),
         snapshot: Snapshot::of(Arc::clone(policy)),
-        ..serve::Limits::default()
     }
 }

@@ -135,6 +135,8 @@ figures! {
     SlowServed = "slow_readers_served_ratio", "ratio", Readers, false;
     /// Streams that home-api counted as cut.
     StreamsCut = "streams_cut", "streams", Readers, false;
+    /// Answers that home-api counted as cut with the connection that did not take them.
+    ResponsesCut = "stalled_responses_cut", "answers", Readers, false;
     /// Bodies that were answered as documented, over bodies sent.
     BodiesRight = "bodies_as_documented_ratio", "ratio", Bodies, false;
     /// Longest time from the bytes that break the bound to the refusal.

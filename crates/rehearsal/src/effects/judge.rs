@@ -192,6 +192,9 @@ mod tests {
         }
     }
 
+    /// What a test does to the evidence.
+    type Change = fn(&mut Evidence);
+
     fn verdict(change: impl FnOnce(&mut Evidence)) -> (Verdict, String) {
         let mut evidence = sound();
         change(&mut evidence);
@@ -220,7 +223,7 @@ mod tests {
 
     #[test]
     fn what_shows_nothing_or_was_the_machine_is_inconclusive() {
-        let cases: [(&str, fn(&mut Evidence)); 7] = [
+        let cases: [(&str, Change); 7] = [
             ("kills", |evidence| evidence.killed.kills = [1, 0, 0]),
             ("arms", |evidence| evidence.account.arms = Arms::default()),
             ("replayed", |evidence| evidence.account.arms.replayed = 0),

@@ -3,11 +3,13 @@
 use super::KneeStep;
 
 /// Most steps of a search.
-pub(super) const STEPS_MAX: usize = 16;
+pub(super) const STEPS_MAX: usize = 20;
 /// By how much more the next step offers while none has broken, in percent of the last.
 const FACTOR_PERCENT: u32 = 135;
 /// The two sides of the knee are close enough.
 pub(super) const APART_MAX: f64 = 1.08;
+/// How often a step is made again in which the generator was late: once may be somebody else's work on the machine.
+pub(super) const REPEATS_MAX: usize = 2;
 /// Least and most that is offered, in percent.
 const LEAST_PERCENT: u32 = 5;
 const MOST_PERCENT: u32 = load::RATE_PERCENT_MAX;
@@ -42,9 +44,17 @@ pub(super) fn bracket(steps: &[KneeStep]) -> Bracket<'_> {
     Bracket { held, broken }
 }
 
+/// Steps at the end of which the generator was late.
+pub(super) fn invalid_in_a_row(steps: &[KneeStep]) -> usize {
+    steps.iter().rev().take_while(|step| !step.valid).count()
+}
+
 /// What comes after `steps`.
 pub(super) fn next(steps: &[KneeStep]) -> Next {
-    if let Some(step) = steps.iter().find(|step| !step.valid) {
+    if let Some(step) = steps.last().filter(|step| !step.valid) {
+        if invalid_in_a_row(steps) <= REPEATS_MAX && steps.len() < STEPS_MAX {
+            return Next::Offer(step.rate_percent);
+        }
         let rate = step.offered_per_s;
         return Next::Nothing(format!(
             "the generator was the bottleneck at {rate:.0}/s; offer less, or use a machine with more"
@@ -97,9 +107,14 @@ mod tests {
     }
 
     #[test]
-    fn a_generator_that_was_late_ends_the_search() {
-        let late = KneeStep { valid: false, ..step(200, false) };
-        assert!(matches!(next(&[step(100, true), late]), Next::Nothing(why) if why.contains("generator")));
+    fn a_step_in_which_the_generator_was_late_is_made_again_and_ends_the_search_when_it_always_is() {
+        let late = KneeStep { valid: false, ..step(135, false) };
+        let mut steps = vec![step(100, true), late.clone()];
+        assert_eq!(next(&steps), Next::Offer(135));
+        steps.push(step(135, true));
+        assert_eq!(next(&steps), Next::Offer(182), "what was late takes no part");
+        let always = [step(100, true), late.clone(), late.clone(), late];
+        assert!(matches!(next(&always), Next::Nothing(why) if why.contains("generator")));
     }
 
     #[test]

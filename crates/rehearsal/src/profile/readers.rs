@@ -31,18 +31,19 @@ const TURNED_AWAY: u16 = 503;
 /// Longest time that a peer waits to be cut; beyond every bound of the suite.
 const CUT_MAX: Duration = Duration::from_secs(20);
 
-/// Streams that home-api has cut so far.
-async fn streams_cut(admin: &str) -> Option<f64> {
-    cut(&scrape(admin).await?)
-}
-
+/// Streams that were cut so far.
 pub(super) fn cut(home: &Scrape) -> Option<f64> {
     home.sum("mercury_streams_cut_total", &[("server", "home-api")], &[])
 }
 
+/// Answers that were cut with their connection so far.
+fn responses_cut(home: &Scrape) -> Option<f64> {
+    home.sum("mercury_readers_cut_total", &[("server", "home-api")], &[])
+}
+
 /// Lets them all loose and waits until each was cut or served.
 pub(super) async fn run(readers: Readers, home: SocketAddr, admin: &str) -> Observed {
-    let before = streams_cut(admin).await;
+    let before = scrape(admin).await;
     let lanes = readers.stalled_streams.div_ceil(STREAMS);
     let streams = (0..lanes).map(|lane| {
         let count = STREAMS.min(readers.stalled_streams - lane * STREAMS);
@@ -54,14 +55,17 @@ pub(super) async fn run(readers: Readers, home: SocketAddr, admin: &str) -> Obse
         tokio::join!(join_all(streams), join_all(connections), join_all(trickling));
     let cuts: Vec<Option<Nanos>> = streams.into_iter().flatten().chain(connections).collect();
     let mut observed = Observed::default();
-    let cut = cuts.iter().flatten().count() as u64;
+    let ended = cuts.iter().flatten().count() as u64;
     let stalled = u64::from(readers.stalled_streams + readers.stalled_connections);
-    observed.put(Figure::ReadersCut, share(cut, stalled));
+    observed.put(Figure::ReadersCut, share(ended, stalled));
     observed.put(Figure::ReadersCutAfter, cuts.iter().flatten().max().map(|after| after.as_secs_f64()));
     let served = trickling.iter().filter(|served| **served).count() as u64;
     observed.put(Figure::SlowServed, share(served, u64::from(readers.trickling)));
-    let after = streams_cut(admin).await;
-    observed.put(Figure::StreamsCut, before.zip(after).map(|(before, after)| after - before));
+    let after = scrape(admin).await;
+    let since =
+        |counter: fn(&Scrape) -> Option<f64>| Some(counter(after.as_ref()?)? - counter(before.as_ref()?)?);
+    observed.put(Figure::StreamsCut, since(cut));
+    observed.put(Figure::ResponsesCut, since(responses_cut));
     observed
 }
 

@@ -99,7 +99,12 @@ pub(super) async fn run(
         let (answers, ending, slow_ones) = tokio::join!(in_flight, after_them, slow_ones);
         let answered = answers.iter().filter(|told| told.as_ref().is_some_and(peer::Told::is_ok)).count();
         let mut observed: Observed = ending?;
-        observed.put(Figure::StopAnswered, share(answered as u64, u64::from(stopping.in_flight)));
+        // Who was turned away for lack of capacity was not in flight.
+        let turned_away = |told: &&Option<peer::Told>| {
+            told.as_ref().is_some_and(|told| told.grpc == Some(peer::RESOURCE_EXHAUSTED))
+        };
+        let in_flight = answers.len() - answers.iter().filter(turned_away).count();
+        observed.put(Figure::StopAnswered, share(answered as u64, in_flight as u64));
         // What home-api counted stands only if the peers saw no fewer of them.
         let seen = slow_ones.iter().filter(|cut| **cut).count() as f64;
         let counted = observed.get(Figure::StopCut, None);
