@@ -144,7 +144,7 @@ pub(crate) struct Args {
     /// For rehearsals: the calendar of this process is off by so many milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 0, allow_negative_numbers = true)]
     calendar_offset_ms: i64,
-    /// For rehearsals: fail on purpose at a transition, as POINT=ACTION[@SHARE][/TIMES][,SEED], for instance after-commit=kill or
+    /// For rehearsals: fail on purpose at a transition, as `POINT=ACTION[@SHARE][/TIMES][,SEED]`, for instance `after-commit=kill` or
     /// before-send=fail@0.25,7. May be given once a point. Points: admitted, await-ready, before-send, partial-write,
     /// after-commit, respond, policy-swap, quiesce, close-producers, drain, reconcile, terminate. Actions: fail, hold, panic, kill.
     #[arg(long, value_name = "WHAT", value_parser = crate::inject::parse)]

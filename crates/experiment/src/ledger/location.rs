@@ -184,7 +184,7 @@ mod tests {
     fn a_text_without_a_scheme_is_a_file() {
         for path in ["exposures.sqlite", "/var/lib/mercury/exposures.sqlite", "a:b", "postgres"] {
             assert!(
-                matches!(Location::parse(path), Ok(Location::File(file)) if file == PathBuf::from(path)),
+                matches!(Location::parse(path), Ok(Location::File(file)) if file == std::path::Path::new(path)),
                 "{path}"
             );
         }
