@@ -259,7 +259,7 @@ async fn bounds_of_what_is_in_use_change_without_anybody_losing_a_place() {
 #[tokio::test]
 async fn a_process_that_stops_takes_no_policy_over() {
     let mut suite = Suite::start_with(options()).await;
-    suite.fault(Dependency::Profile, Effect::DelayMs(500)).await;
+    suite.fault(Dependency::Profile, Effect::Hang(true)).await;
     let home = suite.home();
     let held = spawn(async move { talk::http1(home, get_home(&patient(&[]))).await });
     suite.until(Dependency::Profile, "the page waits", |of| of.in_service == 1).await;

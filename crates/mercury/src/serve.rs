@@ -144,7 +144,7 @@ pub(crate) struct Args {
     /// For rehearsals: the calendar of this process is off by so many milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 0, allow_negative_numbers = true)]
     calendar_offset_ms: i64,
-    /// For rehearsals: fail on purpose at a transition, as POINT=ACTION[@SHARE][/TIMES][,SEED], for instance after-commit=kill or
+    /// For rehearsals: fail on purpose at a transition, as `POINT=ACTION[@SHARE][/TIMES][,SEED]`, for instance `after-commit=kill` or
     /// before-send=fail@0.25,7. May be given once a point. Points: admitted, await-ready, before-send, partial-write,
     /// after-commit, respond, policy-swap, quiesce, close-producers, drain, reconcile, terminate. Actions: fail, hold, panic, kill.
     #[arg(long, value_name = "WHAT", value_parser = crate::inject::parse)]
@@ -201,7 +201,8 @@ pub(crate) fn run(args: Args) -> Exit {
     };
     let result = runtime.block_on(serve(args, process));
     // Serving has ended and the runtime is gone: whatever the collector does, this returns within its bound.
-    drop(runtime);
+    // What it has begun on the side, a name that is being resolved for one, is not waited for without bound.
+    runtime.shutdown_timeout(serve::shell::TERMINATE_MAX.into());
     if let Err(lost) = telemetry.shutdown(telemetry::SHUTDOWN_MAX) {
         tracing::warn!(%lost, "telemetry");
     }
