@@ -149,6 +149,14 @@ impl Database {
         PgConnection::connect_with(&self.options).await
     }
 
+    /// As [`Database::connect`], for a program that the server shows by this name.
+    ///
+    /// # Errors
+    /// When the server cannot be reached or refuses.
+    pub async fn connect_as(&self, name: &str) -> Result<PgConnection, sqlx::Error> {
+        PgConnection::connect_with(&self.options.clone().application_name(name)).await
+    }
+
     /// How to connect. Holds the password.
     pub(super) const fn options(&self) -> &PgConnectOptions {
         &self.options
