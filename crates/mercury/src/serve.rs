@@ -22,7 +22,10 @@ use runtime::{
 };
 use serde_json::json;
 use serve::{Limits, Routes, listener, shell::DrainReport, telemetry};
-use tokio::net::TcpListener;
+use tokio::{
+    net::TcpListener,
+    signal::unix::{SignalKind, signal},
+};
 
 use crate::{exit::Exit, world};
 
@@ -240,6 +243,8 @@ fn start_telemetry(
 
 async fn serve(args: Args, mut process: Process) -> Result<DrainReport, Exit> {
     let signals = serve::shell::Signals::install().map_err(|error| Exit::Error(error.to_string()))?;
+    // Taken over from the start and for good, since its default action ends the process; who goes by a policy listens as well.
+    let _hangups = signal(SignalKind::hangup()).map_err(|error| Exit::Error(error.to_string()))?;
     let server = args.server;
     let listen = args.listen.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], server.port())));
     let (main, main_at) = bind(listen).await?;
