@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(made.len(), Class::ALL.len());
         let case = Case::new(5);
         case.write();
-        let found = find(&case.ledger, &catalogue(), &[case.path()]).await.ok().expect("an account");
+        let found = find(&case.ledger, &catalogue(), &[case.path()]).await.expect("an account");
         let told = Found::told("faults", Ok(found)).expect("a story");
         assert_eq!(told.verdict, Verdict::Pass, "{}", told.detail);
     }
