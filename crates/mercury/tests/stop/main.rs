@@ -1,6 +1,7 @@
 //! Stop: the real binary, told to stop by real signals or killed at a point, with everything attached that could hold it. What it
 //! says by its exit code is what it did.
 
+mod descriptors;
 mod member;
 
 use std::time::Duration;
