@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use crate::{
     exposures::{EXPERIMENTS, rows, told},
-    harness::{GET_HOME, Suite, customer, eventually, identified, patient, spawn, talk},
+    harness::{GET_HOME, Options, Suite, customer, eventually, identified, patient, spawn, talk},
 };
 
 /// Somebody else who writes to the ledger, a backup for one, and is not done yet.
@@ -131,4 +131,41 @@ async fn a_drain_loses_nothing_that_was_answered() {
     assert_eq!(recorded, answered, "what was answered is there, and what was refused is not");
     suite.clear_faults().await;
     suite.finish_rest().await;
+}
+
+/// A page that fails beside its exposure says so, whatever it is that fails it; and its retry settles the exposure.
+#[tokio::test]
+async fn a_page_that_fails_beside_its_exposure_does_not_hide_it() {
+    // Pricing takes so long that the exposure is recorded before it answers, or does not.
+    let quick = Options::quick();
+    let pricing = |median_us: u32| format!("[dependencies.pricing]\nbody_median_us = {median_us}\n");
+    let scenario = quick.scenario.replace(&pricing(1_000), &pricing(150_000));
+    assert_ne!(scenario, quick.scenario);
+    let suite = Suite::start_with(Options { scenario, ..quick }).await;
+    for (id, effect, reason) in [
+        ("slow", Effect::Hang(true), Reason::DeadlineExceeded),
+        ("broken", Effect::StatusCode(14), Reason::DependencyUnavailable),
+    ] {
+        let before = rows(suite.ledger()).await.len();
+        suite.fault(Dependency::Pricing, effect).await;
+        let both = suite.both(&customer(&[(headers::REQUEST_ID, id)])).await;
+        both.refused(reason);
+        assert_eq!(
+            (both.http.error("effect"), both.grpc.info("effect")),
+            ("ambiguous".into(), "ambiguous".into()),
+            "{both:?}"
+        );
+        eventually("it is recorded", async || rows(suite.ledger()).await.len() == before + EXPERIMENTS).await;
+        suite.clear_faults().await;
+        let page = suite.both(&patient(&[(headers::REQUEST_ID, id), (headers::ATTEMPT, "2")])).await.served();
+        assert_eq!(rows(suite.ledger()).await.len(), before + EXPERIMENTS);
+        let shown = page["experiments"].as_array().expect("a list");
+        assert!(shown.iter().all(|arm| arm["effect"] == "replayed"), "{page}");
+    }
+    // What fails before the call leaves nothing open.
+    suite.fault(Dependency::Profile, Effect::StatusCode(14)).await;
+    let both = suite.both(&customer(&[])).await;
+    both.refused(Reason::DependencyUnavailable);
+    assert_eq!((both.http.error("effect"), both.grpc.info("effect")), (String::new(), String::new()));
+    suite.finish().await;
 }

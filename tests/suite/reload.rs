@@ -131,6 +131,9 @@ async fn renames_and_swapped_links_are_noticed() {
             .expect("a link");
         until_generation(&suite, "home-api", generation).await;
     }
+    // Written in place.
+    std::fs::write(beside("two").join("policy.toml"), policy(FIRST + 6, "")).expect("a file");
+    until_generation(&suite, "home-api", FIRST + 6).await;
     suite.finish().await;
 }
 
@@ -255,7 +258,7 @@ async fn bounds_of_what_is_in_use_change_without_anybody_losing_a_place() {
 #[tokio::test]
 async fn a_process_that_stops_takes_no_policy_over() {
     let mut suite = Suite::start_with(options()).await;
-    suite.fault(Dependency::Profile, Effect::DelayMs(500)).await;
+    suite.fault(Dependency::Profile, Effect::Hang(true)).await;
     let home = suite.home();
     let held = spawn(async move { talk::http1(home, get_home(&patient(&[]))).await });
     suite.until(Dependency::Profile, "the page waits", |of| of.in_service == 1).await;

@@ -121,6 +121,7 @@ pub struct Refusal {
     phase: Option<Phase>,
     field: Option<Cow<'static, str>>,
     retry_after: Option<Nanos>,
+    effect_open: bool,
 }
 
 impl Refusal {
@@ -131,7 +132,7 @@ impl Refusal {
             let end = (0..=MESSAGE_BYTES_MAX).rev().find(|at| message.is_char_boundary(*at)).unwrap_or(0);
             message = Cow::Owned(message[..end].to_owned());
         }
-        Self { reason, message, phase: None, field: None, retry_after: None }
+        Self { reason, message, phase: None, field: None, retry_after: None, effect_open: false }
     }
 
     /// The deadline passed in `phase`.
@@ -160,6 +161,23 @@ impl Refusal {
     pub fn retry_after(mut self, span: Nanos) -> Self {
         self.retry_after = Some(span);
         self
+    }
+
+    /// Says that the effect that was asked for may have happened, whatever else went wrong. The reason stays: it is what to mend.
+    pub const fn with_open_effect(mut self) -> Self {
+        self.effect_open = true;
+        self
+    }
+
+    /// What is known of the effect that was asked for, where that is more than that nothing was done: `ambiguous`, when the caller
+    /// cannot know, or `conflict`.
+    pub const fn effect(&self) -> Option<&'static str> {
+        match self.reason {
+            Reason::Conflict => Some("conflict"),
+            Reason::EffectAmbiguous | Reason::EffectAmbiguousDeadline => Some("ambiguous"),
+            _ if self.effect_open => Some("ambiguous"),
+            _ => None,
+        }
     }
 
     /// The reason.
@@ -206,6 +224,16 @@ mod tests {
         assert_eq!(refusal.message().len(), MESSAGE_BYTES_MAX);
         let odd = Refusal::new(Reason::Internal, format!("a{}", "é".repeat(MESSAGE_BYTES_MAX)));
         assert_eq!(odd.message().len(), MESSAGE_BYTES_MAX - 1);
+    }
+
+    #[test]
+    fn an_open_effect_outlives_every_reason() {
+        let open = |reason| Refusal::new(reason, "").with_open_effect();
+        for reason in [Reason::DeadlineExceeded, Reason::DependencyUnavailable] {
+            assert_eq!((open(reason).reason(), open(reason).effect()), (reason, Some("ambiguous")));
+        }
+        assert_eq!(open(Reason::Conflict).effect(), Some("conflict"), "that row is known");
+        assert_eq!(Refusal::new(Reason::DependencyUnavailable, "").effect(), None);
     }
 
     #[test]

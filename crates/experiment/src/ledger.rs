@@ -92,8 +92,8 @@ pub trait Ledger: Send + 'static {
     /// [`WriteError`]; it concerns every row of the call. A later call starts afresh.
     fn record(&mut self, rows: &[&Exposure]) -> impl Future<Output = Result<Vec<Stored>, WriteError>> + Send;
 
-    /// Whether the store would take a batch now: what a transaction needs is done for real, up to a commit that is on disk,
-    /// but for a row.
+    /// Whether the store would take a batch now: room for one is taken and given back for real, and the commit of that is on
+    /// disk. No row stays.
     ///
     /// # Errors
     /// Why not, for the operator.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use base::{CallContext, Clock, Nanos, Phase, Reason, Refusal};
 use model::policy::ServiceName;
 use runtime::host::Channel;
+use serve::Progress;
 use tonic::{Request, Response, Status};
 use wire::{
     emulator::v1::{
@@ -56,12 +57,15 @@ impl Service {
         progress.note(EFFECT_IDS, || listed(exposures.iter().map(|exposure| exposure.event_id.to_string())));
         // What a caller leaves behind that goes before the ledger has answered.
         progress.note(EFFECT_OUTCOME, || "submitted".to_owned());
-        let recorded = self.record(&context, reserve, exposures.clone()).await;
+        let recorded = self.record(&context, &progress, reserve, exposures.clone()).await;
         progress.note(EFFECT_OUTCOME, || match &recorded {
             Ok(outcomes) => listed(outcomes.iter().map(|outcome| outcome.as_str().to_owned())),
             Err(unrecorded) => unrecorded.effect().to_owned(),
         });
-        let outcomes = recorded.map_err(refuse)?;
+        let outcomes = recorded.map_err(|unrecorded| {
+            progress.effect_is_settled(); // By the refusal, which says what is known.
+            refuse(unrecorded)
+        })?;
         let allocations =
             exposures.into_iter().zip(outcomes).map(|(exposure, outcome)| allocation(exposure, outcome));
         Ok(AllocateArmsResponse { allocations: allocations.collect::<Result<_, Refusal>>()? })
@@ -72,6 +76,7 @@ impl Service {
     async fn record(
         &self,
         context: &CallContext,
+        progress: &Progress,
         reserve: Nanos,
         exposures: Vec<Exposure>,
     ) -> Result<Vec<Outcome>, Unrecorded> {
@@ -83,6 +88,8 @@ impl Service {
             return Err(Unrecorded::Late);
         }
         let pending = self.recorder.submit(exposures)?;
+        // Until the answer has left, a refusal that takes its place must not say that nothing was done.
+        progress.effect_opens();
         Ok(pending.answer(self.clock.as_ref(), limit).await?)
     }
 }

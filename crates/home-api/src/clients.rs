@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use base::{CallContext, Dependency, Nanos, Phase, Reason, Refusal, WallClock, headers};
 use runtime::{Host, StartError, host::Channel, outbound_within, upstream_error};
-use serve::render::REASON_HEADER;
+use serve::render::{EFFECT_HEADER, REASON_HEADER};
 use stack::{CallBudget, LOCAL_FAILURE_HEADER, LinkTiming, LocalFailure};
 use summary::Signed;
 use tonic::{Code, Response, Status};
@@ -287,7 +287,11 @@ fn experiment_error(status: &Status) -> Refusal {
         Reason::EffectAmbiguous,
         "the exposure may or may not be recorded; a retry of the same operation settles it",
     );
+    let open = told(EFFECT_HEADER) == Some("ambiguous");
     match (reason, status.code()) {
+        // Whatever the service's own reason is, it says that it may have recorded.
+        (Some(Reason::DeadlineExceeded), _) if open => unanswered.in_phase(phase),
+        (Some(other), _) if open && other != Reason::EffectAmbiguousDeadline => ambiguous.in_phase(phase),
         (Some(Reason::Conflict), _) => Refusal::new(
             Reason::Conflict,
             "the operation id was used before for another exposure; use a new x-request-id",
@@ -359,6 +363,12 @@ mod tests {
         status
     }
 
+    fn open(code: Code, reason: &'static str) -> Status {
+        let mut status = status(code, REASON_HEADER, reason);
+        status.metadata_mut().insert(EFFECT_HEADER, MetadataValue::from_static("ambiguous"));
+        status
+    }
+
     #[test]
     fn what_is_known_of_the_effect_survives_the_hop() {
         use Reason::{
@@ -367,6 +377,10 @@ mod tests {
         for (status, expected) in [
             (status(Code::AlreadyExists, REASON_HEADER, "conflict"), Conflict),
             (status(Code::Unknown, REASON_HEADER, "effect_ambiguous"), EffectAmbiguous),
+            (open(Code::DeadlineExceeded, "deadline_exceeded"), EffectAmbiguousDeadline),
+            (open(Code::Internal, "internal"), EffectAmbiguous),
+            (open(Code::Unavailable, "quiescing"), EffectAmbiguous),
+            (open(Code::DeadlineExceeded, "effect_ambiguous_deadline"), EffectAmbiguousDeadline),
             (
                 status(Code::DeadlineExceeded, REASON_HEADER, "effect_ambiguous_deadline"),
                 EffectAmbiguousDeadline,

@@ -25,13 +25,14 @@ pub(crate) async fn watch_revocations(
     mut wanted: watch::Receiver<bool>,
     readiness: Readiness,
 ) {
-    let client = RevocationServiceClient::new(channel);
+    let client = RevocationServiceClient::new(channel.clone());
     let keep = async {
         let mut told = None;
         // The sender lives in the service; without it nobody wants the stream any more.
         while wanted.wait_for(|wanted| *wanted).await.is_ok() {
+            let bounds = channel.config();
             let ended = tokio::select! {
-                ended = listen(client.clone(), &authority, &policies) => ended,
+                ended = listen(client.clone(), &authority, &policies, || channel.config() != bounds) => ended,
                 _ = wanted.wait_for(|wanted| !*wanted) => continue,
             };
             let ended = (ended.code(), ended.message().to_owned());
@@ -53,6 +54,7 @@ async fn listen(
     mut client: RevocationServiceClient<Channel>,
     authority: &Authority,
     policies: &Policies,
+    outlived: impl Fn() -> bool,
 ) -> Status {
     // It lasts as long as both sides do; silence is noticed by its age.
     let request = runtime::outbound_endless(WatchRevocationsRequest {});
@@ -72,6 +74,10 @@ async fn listen(
                     // A tenant that is none has no summaries either.
                     Some((Tenant::parse(&epoch.tenant).ok()?, epoch.revocation_epoch))
                 });
+                // The link has a new connection: the old one could not end as long as the stream is on it.
+                if outlived() {
+                    return Status::aborted("the bounds of the link changed");
+                }
                 if !authority.hear(&epochs.collect::<Vec<_>>(), message.complete) {
                     return Status::data_loss("the stream told an epoch that cannot be right");
                 }

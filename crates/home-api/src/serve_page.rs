@@ -136,6 +136,8 @@ impl Home {
         } else {
             self.detached(request).await
         };
+        // Whatever it is that fails the page, an exposure that was asked for may be there.
+        let result = result.map_err(|refusal| arrival.progress.settle(refusal));
         account.close(&result);
         result
     }
@@ -223,7 +225,16 @@ impl Home {
                 clients.pricing(context, budget, &profile, &entitlement)
             }),
             self.mandatory(request, branch(Experiment), Experiment, |budget| {
-                clients.experiments(context, budget)
+                let call = clients.experiments(context, budget);
+                async {
+                    request.progress.effect_opens();
+                    call.await.inspect_err(|refusal| {
+                        // What it says itself is settled: nothing was recorded, or it is the refusal's own reason.
+                        if refusal.effect() != Some("ambiguous") {
+                            request.progress.effect_is_settled();
+                        }
+                    })
+                }
             }),
             self.optional(request, Recommendation, |budget| clients
                 .recommendations(context, budget, &profile)),

@@ -1,6 +1,6 @@
 //! Call: one `HomeService/GetHome` exchange, strict about everything that a lenient client would hide.
 
-use base::{Nanos, Origin, Reason, headers, timeout};
+use base::{Nanos, Origin, headers, timeout};
 use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Full};
@@ -20,7 +20,7 @@ const PREFIX_BYTES: usize = 5;
 const METHOD_PATH: &str = "/mercury.home.v2.HomeService/GetHome";
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 /// Says with a status what the reason for it is.
-const REASON: HeaderName = HeaderName::from_static("x-mercury-reason");
+const EFFECT: HeaderName = HeaderName::from_static("x-mercury-effect");
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 
 /// What all calls of a run share.
@@ -150,8 +150,7 @@ fn status(headers: &HeaderMap) -> Result<(), Failed> {
     match (Code::parse(value.as_bytes()), values.next()) {
         (Some(Code::OK), None) => Ok(()),
         (Some(code), None) => {
-            let reason = headers.get(REASON).and_then(|value| value.to_str().ok()).and_then(Reason::parse);
-            let ambiguous = matches!(reason, Some(Reason::EffectAmbiguous | Reason::EffectAmbiguousDeadline));
+            let ambiguous = headers.get(EFFECT).is_some_and(|value| value.as_bytes() == b"ambiguous");
             Err(Failed { failure: Failure::Status(code), ambiguous })
         }
         _ => Err(Failure::StatusMalformed.into()),
@@ -225,20 +224,19 @@ mod tests {
 
     #[test]
     fn an_effect_that_nobody_knows_is_told_from_a_failure_that_had_none() {
-        for (reason, ambiguous) in [
-            (Some("effect_ambiguous"), true),
-            (Some("effect_ambiguous_deadline"), true),
-            (Some("deadline_exceeded"), false),
+        for (effect, ambiguous) in [
+            (Some("ambiguous"), true),
+            (Some("conflict"), false),
             (Some("something else"), false),
             (None, false),
         ] {
             let mut trailers = HeaderMap::new();
             trailers.insert(GRPC_STATUS, HeaderValue::from_static("4"));
-            if let Some(reason) = reason {
-                trailers.insert(REASON, HeaderValue::from_static(reason));
+            if let Some(effect) = effect {
+                trailers.insert(EFFECT, HeaderValue::from_static(effect));
             }
             let failed = status(&trailers).expect_err("a failure");
-            assert_eq!(failed.ambiguous, ambiguous, "{reason:?}");
+            assert_eq!(failed.ambiguous, ambiguous, "{effect:?}");
         }
     }
 

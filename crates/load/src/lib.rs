@@ -33,7 +33,7 @@ mod tally;
 pub use clock::Priority;
 pub use connection::CONNECTIONS_MAX;
 pub use latency::{Latencies, LatencyMs, SCHEME as HISTOGRAM_SCHEME};
-pub use observe::{Observe, Observed};
+pub use observe::{Lost, Observe, Observed};
 pub use outcome::Outcome;
 pub use plan::{
     DILATE_MAX, DURATION_MAX, IN_FLIGHT_MAX, LoadError, Plan, RATE_PERCENT_MAX, Rate, STAGES_MAX, Settle,

@@ -11,7 +11,7 @@ use tokio::{sync::mpsc, time};
 use wire::home::v2::GetHomeResponse;
 
 use crate::{
-    Observe, Observed,
+    Lost, Observe, Observed,
     call::{Answered, Asked, Template, exchange},
     check::{Finding, Markers, Stability, check},
     connection::Connections,
@@ -204,7 +204,13 @@ impl Sending {
             let error = MonotonicClock.now() - due.intended;
             self.tally.borrow_mut().handed(due.place, error);
         }
-        exchange.await
+        let result = exchange.await;
+        if let (Some(observer), Err(failed)) = (&self.observer, &result)
+            && matches!(failed.failure, Failure::ConnectionLost | Failure::StreamReset)
+        {
+            observer.lost(Lost { sent_at: now, lost_at: MonotonicClock.now() });
+        }
+        result
     }
 
     /// What the answer counts as.
@@ -247,14 +253,16 @@ impl Sending {
     fn verify(&self, due: &Due, request_id: &str, home: &GetHomeResponse) -> Result<Markers, Finding> {
         let asked = asked(due, request_id);
         let markers = check(&asked, home)?;
-        match &self.observer {
-            Some(observer) => observer.answered(&Observed {
+        if let Some(observer) = &self.observer {
+            observer.answered(&Observed {
                 identity: &due.operation.identity,
                 asked_at: due.intended,
                 answered_at: MonotonicClock.now(),
                 answer: home,
-            }),
-            None => self.stability.borrow_mut().compare(&asked, home)?,
+            });
+        }
+        if !self.observer.as_ref().is_some_and(|observer| observer.judges()) {
+            self.stability.borrow_mut().compare(&asked, home)?;
         }
         Ok(markers)
     }

@@ -102,6 +102,11 @@ fn run_reload(args: &ReloadArgs) -> Result<Exit, Exit> {
             let told = answer.map_err(|error| error.to_string()).and_then(|(status, body)| {
                 let value: Value = serde_json::from_slice(&body)
                     .map_err(|_| format!("POST http://{at}/policy/reload: answered {status} and no JSON"))?;
+                if !(value["generation"].is_u64() || value["cause"].is_string()) {
+                    return Err(format!(
+                        "POST http://{at}/policy/reload: answered {status}, and nothing about a policy"
+                    ));
+                }
                 Ok((status.is_success(), value))
             });
             match told {

@@ -20,11 +20,18 @@ use model::{
 use runtime::{
     HeaderAuthenticator, Host, Policies, host, link_metrics::Links, policy::Source, process::Process,
 };
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
 use serve::{Limits, Routes, listener, shell::DrainReport, telemetry};
-use tokio::net::TcpListener;
+use tokio::{
+    net::TcpListener,
+    signal::unix::{SignalKind, signal},
+};
 
 use crate::{exit::Exit, world};
+
+/// Descriptors that a process needs beside the connections of its main port: listeners, its own connections, ledger, logs.
+const DESCRIPTORS_KEPT: u64 = 128;
 
 /// The emulator drains as fast as it can: what it holds up are its callers.
 const EMULATOR_DRAIN: Nanos = Nanos::from_secs(2);
@@ -144,7 +151,7 @@ pub(crate) struct Args {
     /// For rehearsals: the calendar of this process is off by so many milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 0, allow_negative_numbers = true)]
     calendar_offset_ms: i64,
-    /// For rehearsals: fail on purpose at a transition, as POINT=ACTION[@SHARE][/TIMES][,SEED], for instance after-commit=kill or
+    /// For rehearsals: fail on purpose at a transition, as `POINT=ACTION[@SHARE][/TIMES][,SEED]`, for instance `after-commit=kill` or
     /// before-send=fail@0.25,7. May be given once a point. Points: admitted, await-ready, before-send, partial-write,
     /// after-commit, respond, policy-swap, quiesce, close-producers, drain, reconcile, terminate. Actions: fail, hold, panic, kill.
     #[arg(long, value_name = "WHAT", value_parser = crate::inject::parse)]
@@ -199,9 +206,11 @@ pub(crate) fn run(args: Args) -> Exit {
         Ok(runtime) => runtime,
         Err(exit) => return exit,
     };
-    let result = runtime.block_on(serve(args, process));
+    let descriptors = raise_descriptors();
+    let result = runtime.block_on(serve(args, process, descriptors));
     // Serving has ended and the runtime is gone: whatever the collector does, this returns within its bound.
-    drop(runtime);
+    // What it has begun on the side, a name that is being resolved for one, is not waited for without bound.
+    runtime.shutdown_timeout(serve::shell::TERMINATE_MAX.into());
     if let Err(lost) = telemetry.shutdown(telemetry::SHUTDOWN_MAX) {
         tracing::warn!(%lost, "telemetry");
     }
@@ -237,9 +246,39 @@ fn start_telemetry(
     telemetry::init(&config, &process.world, &process.registry)
 }
 
-async fn serve(args: Args, mut process: Process) -> Result<DrainReport, Exit> {
-    let signals = serve::shell::Signals::install().and_then(serve::shell::Signals::outlive_hangups);
-    let signals = signals.map_err(|error| Exit::Error(error.to_string()))?;
+/// Raises the number of descriptors that this process may have to what it may raise it to, and says what it may have then.
+fn raise_descriptors() -> u64 {
+    let mut limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        let most = Rlimit { current: limit.maximum, maximum: limit.maximum };
+        match setrlimit(Resource::Nofile, most) {
+            Ok(()) => limit = most,
+            Err(error) => tracing::warn!(%error, "the limit of descriptors stays as it was"),
+        }
+    }
+    limit.current.unwrap_or(u64::MAX)
+}
+
+/// Whether so many connections, and what a process needs beside them, fit into its descriptors.
+fn fits(connections_max: u32, descriptors: u64) -> bool {
+    u64::from(connections_max) + DESCRIPTORS_KEPT <= descriptors
+}
+
+fn warn_of_descriptors(connections_max: u32, descriptors: u64) {
+    if !fits(connections_max, descriptors) {
+        tracing::warn!(
+            connections_max,
+            descriptors,
+            "limits.connections_max does not fit into the descriptors that this process may have: raise the hard limit of open \
+             files (ulimit -Hn), or lower the bound"
+        );
+    }
+}
+
+async fn serve(args: Args, mut process: Process, descriptors: u64) -> Result<DrainReport, Exit> {
+    let signals = serve::shell::Signals::install().map_err(|error| Exit::Error(error.to_string()))?;
+    // Taken over from the start and for good, since its default action ends the process; who goes by a policy listens as well.
+    let _hangups = signal(SignalKind::hangup()).map_err(|error| Exit::Error(error.to_string()))?;
     let server = args.server;
     let listen = args.listen.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], server.port())));
     let (main, main_at) = bind(listen).await?;
@@ -254,6 +293,7 @@ async fn serve(args: Args, mut process: Process) -> Result<DrainReport, Exit> {
     let governed = if let Some(service) = server.service() {
         let (policy, text) = policy(args.policy.as_deref())?;
         let (scale, dilate) = (args.scale, args.dilate);
+        warn_of_descriptors(policy.limits.connections_max, descriptors);
         let adjust = move |policy: Policy| policy.scaled(scale).dilated(dilate);
         let host = Host {
             service,
@@ -283,6 +323,7 @@ async fn serve(args: Args, mut process: Process) -> Result<DrainReport, Exit> {
         // Otherwise the longest deadline cuts slow calls short, in a run that is slow enough.
         let limits = Limits::default().dilated(args.dilate);
         runtime::bounds::publish_port(&process.registry, &limits);
+        warn_of_descriptors(limits.connections_max, descriptors);
         process.open("emulator", main, emulator.facts_routes(), limits)?;
         process.open("control", control, emulator.control_routes(), Limits::default())?;
         process.open_admin(admin, axum::Router::new());
@@ -430,6 +471,12 @@ mod tests {
     use clap::ValueEnum as _;
 
     use super::*;
+
+    #[test]
+    fn connections_fit_when_there_are_descriptors_for_all_else_as_well() {
+        assert!(fits(1_024, 1_024 + DESCRIPTORS_KEPT) && fits(u32::MAX, u64::MAX));
+        assert!(!fits(1_024, 1_024));
+    }
 
     #[test]
     fn names_on_the_command_line_are_those_of_the_suite() {

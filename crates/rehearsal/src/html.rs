@@ -69,7 +69,7 @@ pub fn render(report: &Report, run: &RunInfo) -> String {
                     @if !stepped { (ladder::ladder(&view)) }
                     (tables::gates(&view))
                     (tables::classes(&view))
-                    (tables::costs(&view))
+                    @if !(report.states.is_empty() && has_own_section(report)) { (tables::costs(&view)) }
                     (tables::generator(&view))
                     footer {
                         "Made from report.json and run.json, which hold every figure of this page."

@@ -2,7 +2,7 @@
 //!
 //! One suite, one window a step, each step at a rate of its own and with operations of its own: more and more by a fixed
 //! factor until a step breaks, then halves between the last that held and the first that broke. The knee is between those two.
-//! A step in which the generator was itself the bottleneck shows nothing, and ends the search without a verdict.
+//! A step in which the generator or the emulator was itself the bottleneck shows nothing, and ends the search without a verdict.
 
 mod search;
 
@@ -22,6 +22,7 @@ use model::{Scale, policy::Policy, workload::Workload};
 use serde::Serialize;
 
 use crate::{
+    control::Control,
     evidence,
     gates::{self, Gate},
     measure::start_generator,
@@ -37,8 +38,8 @@ use search::{Next, next};
 
 /// Least goodput of a step that holds.
 const GOODPUT_MIN: f64 = 0.95;
-/// Most that a step that holds may turn away.
-const REJECTION_MAX: f64 = 0.02;
+/// Most that a step that holds may turn away. A small system turns some away in every wave, at any rate.
+const REJECTION_MAX: f64 = 0.05;
 /// Time at the rate of a step before its window begins.
 const WARM_UP: Nanos = Nanos::from_secs(2);
 /// Operations that may still be under way between two steps are waited for so long.
@@ -112,7 +113,9 @@ pub struct KneeStep {
     pub goodput_ratio: Option<f64>,
     /// Turned away over offered.
     pub rejection_ratio: Option<f64>,
-    /// Whether the generator kept time; otherwise the step shows nothing.
+    /// 99th percentile of the lateness of the emulator's timers up to the end of the step.
+    pub emulator_timer_ms: Option<f64>,
+    /// Whether the generator and the emulator kept time; otherwise the step shows nothing.
     pub valid: bool,
     /// What broke; empty when the step held.
     pub broke: Vec<String>,
@@ -214,7 +217,11 @@ async fn step(
         // It ends within its drain once it is stopped.
         let _ = thread.join();
     }
-    Ok(judged(rate_percent, &result?, bounds(policy)))
+    let result = result?;
+    let control = suite.endpoints().get(Member::Emulator).and_then(|one| one.control.clone());
+    let mut control = Control::new(&control.unwrap_or_default()).map_err(RehearsalError::Control)?;
+    let timers = control.stats().await.map_err(RehearsalError::Control)?.timer_p99_ms;
+    Ok(judged(rate_percent, &result, timers, bounds(policy)))
 }
 
 fn bounds(policy: &Policy) -> KneeBounds {
@@ -225,7 +232,17 @@ fn bounds(policy: &Policy) -> KneeBounds {
     }
 }
 
-fn judged(rate_percent: u32, load: &load::Report, bounds: KneeBounds) -> KneeStep {
+/// A step whose latencies the emulator's own lateness may have made shows nothing, and neither does one without its timers.
+fn kept_time(generator_valid: bool, emulator_timer_ms: Option<f64>) -> bool {
+    generator_valid && emulator_timer_ms.is_some_and(|late| late <= gates::evidence::TIMER_LATENESS_P99_MAX_MS)
+}
+
+fn judged(
+    rate_percent: u32,
+    load: &load::Report,
+    emulator_timer_ms: Option<f64>,
+    bounds: KneeBounds,
+) -> KneeStep {
     let total = &load.total;
     let per_s = |count: u64| if total.duration_s > 0.0 { count as f64 / total.duration_s } else { 0.0 };
     let all = &total.all;
@@ -254,7 +271,8 @@ fn judged(rate_percent: u32, load: &load::Report, bounds: KneeBounds) -> KneeSte
         p99_ms: p99,
         goodput_ratio: goodput,
         rejection_ratio: rejection,
-        valid: load.generator.valid,
+        emulator_timer_ms,
+        valid: kept_time(load.generator.valid, emulator_timer_ms),
         broke,
     }
 }
@@ -312,13 +330,14 @@ fn report_of(options: &KneeOptions, policy: &Policy, steps: Vec<KneeStep>) -> Re
         steps: steps.clone(),
     };
     let apart = bracket.held.zip(bracket.broken);
+    let apart_max = search::apart_max(bracket.held.map_or(100, |held| held.rate_percent));
     let apart = apart.map(|(held, broken)| f64::from(broken.rate_percent) / f64::from(held.rate_percent));
     let invalid = search::invalid_in_a_row(&steps);
     let gates = vec![
         Gate::at_most("generator_bottleneck", "steps", Some(invalid as f64), 0.0).doubt().saying(
-            "steps at the end in which the generator was late; one that was late before was made again",
+            "steps at the end in which the generator or the emulator was late; an earlier one was made again",
         ),
-        Gate::at_most("knee_bracket", "ratio", apart, search::APART_MAX)
+        Gate::at_most("knee_bracket", "ratio", apart, apart_max)
             .doubt()
             .saying("the lowest rate that broke over the highest that held"),
     ];
@@ -347,7 +366,7 @@ const HEADER: [&str; 8] = ["%", "offered/s", "in time/s", "goodput", "rejected",
 fn render(knee: &KneeReport, verdict: Verdict, out: &Path) -> String {
     let rows = knee.steps.iter().map(|step| {
         let held = match (step.valid, step.broke.is_empty()) {
-            (false, _) => "shows nothing: the generator was late".to_owned(),
+            (false, _) => "shows nothing: the generator or the emulator was late".to_owned(),
             (true, true) => "held".to_owned(),
             (true, false) => format!("broke: {}", step.broke.join(", ")),
         };
@@ -414,6 +433,13 @@ mod tests {
         let text = render(&knee, Verdict::Pass, Path::new("out"));
         assert!(text.contains("100/s held") && text.contains("p99 400 ms"), "{text}");
         assert_eq!(report_of(&options, &policy, vec![step(100, &[])]).verdict, Verdict::Inconclusive);
+        // Two sides that are one percent apart are as close as sides can be, however low the rate.
+        let low = report_of(&options, &policy, vec![step(5, &[]), step(6, &["p99 400 ms"])]);
+        assert_eq!(low.verdict, Verdict::Pass, "{:?}", low.gates);
+        let wide = report_of(&options, &policy, vec![step(50, &[]), step(55, &["p99 400 ms"])]);
+        assert_eq!(wide.verdict, Verdict::Inconclusive);
+        assert!(kept_time(true, Some(3.0)) && !kept_time(false, Some(1.0)));
+        assert!(!kept_time(true, Some(3.1)) && !kept_time(true, None), "a late emulator shows nothing");
         let late = KneeStep { valid: false, ..step(105, &["p99 400 ms"]) };
         let report = report_of(&options, &policy, vec![step(100, &[]), late]);
         assert_eq!(report.verdict, Verdict::Inconclusive, "the generator was the bottleneck");

@@ -5,11 +5,13 @@
 //! condition, of either kind, is a gate of the report.
 
 mod bodies;
+mod collector;
 mod course;
 mod deflate;
 mod figures;
 mod flood;
 mod judge;
+mod losses;
 mod observed;
 mod peer;
 mod print;
@@ -34,7 +36,9 @@ use model::{load_profile::Profile, policy::Policy, workload::Workload};
 
 use self::{
     course::{Course, Ran},
+    collector::Collector,
     judge::Kept,
+    losses::Losses,
     reload::{Ear, Edited},
     watch::HomeBounds,
 };
@@ -139,7 +143,15 @@ async fn run(options: &ProfileOptions) -> Result<Report, RehearsalError> {
         }
         None => None,
     };
+    let losses = options.profile.stopping.filter(|_| edits.is_none()).map(|_| Arc::new(Losses::default()));
+    if let Some(losses) = &losses {
+        plan.observer = Some(Arc::clone(losses) as Arc<dyn load::Observe>);
+    }
     plan.check().map_err(RehearsalError::Load)?;
+    // Somebody has to take the spans, or none could be lost.
+    let collector = Collector::start()
+        .map_err(|error| RehearsalError::Io { path: "a collector of spans".into(), error })?;
+    suite.otlp_endpoint = Some(collector.endpoint());
     let screen = Screen::new(options.output == Output::Human);
     if options.output == Output::Human {
         let Profile { name, scale, .. } = &options.profile;
@@ -159,6 +171,7 @@ async fn run(options: &ProfileOptions) -> Result<Report, RehearsalError> {
         suite,
         quick: options.quick,
         edits,
+        losses,
         bounds: HomeBounds {
             connections_max: policy.limits.connections_max,
             memory_bytes: options.profile.flood.map(|flood| {
@@ -173,7 +186,10 @@ async fn run(options: &ProfileOptions) -> Result<Report, RehearsalError> {
     };
     let ran = course.run(&mut signals).await;
     screen.clear();
-    Ok(report_of(options, &policy, &plan, ran?))
+    let mut ran = ran?;
+    // Every member has flushed what it had.
+    ran.observed.put(model::load_profile::Figure::SpansCollected, collector.spans() as f64);
+    Ok(report_of(options, &policy, &plan, ran))
 }
 
 /// The policy's name and text.
@@ -282,6 +298,8 @@ fn report_of(options: &ProfileOptions, policy: &Policy, plan: &Plan, ran: Ran) -
 
 /// How the figures come about, for the report.
 const TOLERANCE: &str = "Conditions are those of the profile, set before the run. Latency counts from the intended start. \
-    Memory is resident memory, read once a second; growth counts from the beginning of the first measured phase. Recovered \
+    Memory is resident memory; its peak is the kernel's high-water mark since the beginning of the first measured phase, \
+    and growth counts from there. Ambiguous effects are requests that home-api ended because of one, over requests offered; \
+    what another failure says beside its reason is not counted. Recovered \
     means two seconds in a row with the goodput of the first measured phase, less three standard deviations of a second of \
     its size. A breach in a run that did not keep time shows nothing, unless no machine can be blamed for it.";

@@ -29,6 +29,29 @@ pub fn read(pid: u32) -> io::Result<Usage> {
     Ok(Usage { cpu, rss_bytes: now, rss_peak_bytes: peak })
 }
 
+/// Lets the most resident memory of process `pid` count from now on.
+///
+/// # Errors
+/// When there is no such process, or it is not ours, or the kernel does not offer it.
+pub fn reset_peak(pid: u32) -> io::Result<()> {
+    // 5 resets the high-water mark and nothing else.
+    fs::write(format!("/proc/{pid}/clear_refs"), "5")
+}
+
+/// Sockets that process `pid` holds, of any kind.
+///
+/// # Errors
+/// When there is no such process, or it is not ours.
+pub fn sockets(pid: u32) -> io::Result<u32> {
+    let mut count = 0;
+    for descriptor in fs::read_dir(format!("/proc/{pid}/fd"))? {
+        // One that was closed meanwhile is none.
+        let Ok(target) = fs::read_link(descriptor?.path()) else { continue };
+        count += u32::from(target.to_string_lossy().starts_with("socket:"));
+    }
+    Ok(count)
+}
+
 /// User and system time of a `stat` line. The name in parentheses may itself hold blanks and parentheses.
 fn cpu(stat: &str, ticks_per_s: u64) -> Option<Nanos> {
     let (_, fields) = stat.rsplit_once(") ")?;
@@ -103,10 +126,25 @@ mod tests {
     }
 
     #[test]
+    fn sockets_are_counted_and_nothing_else() {
+        let pid = std::process::id();
+        let before = sockets(pid).expect("this process");
+        let _file = fs::File::open("/proc/self/stat").expect("a file");
+        let held: Vec<_> =
+            (0..64).map(|_| std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket")).collect();
+        // Other tests of this process have sockets as well, but not so many.
+        let now = sockets(pid).expect("this process");
+        assert!(now >= before.saturating_sub(32) + 64 && now <= before + 64 + 32, "{before} {now}");
+        drop(held);
+        assert!(sockets(u32::MAX).is_err());
+    }
+
+    #[test]
     fn this_process_has_used_something() {
         let before = read(std::process::id()).expect("this process");
         assert!(before.rss_bytes > 0 && before.rss_peak_bytes >= before.rss_bytes);
         assert!(read(u32::MAX).is_err());
+        assert!(reset_peak(u32::MAX).is_err());
         assert!(Machine::this().cores >= 1);
     }
 }

@@ -107,10 +107,8 @@ impl Host {
         let readiness = self.readiness.clone();
         move |next| {
             let Some(link) = link.upgrade() else { return };
+            // Also where nothing changes: it withdraws what was asked before and has not come about.
             let config = link_config(next, service);
-            if link.config() == config {
-                return;
-            }
             let readiness = readiness.clone();
             let replace = async move {
                 tokio::select! {

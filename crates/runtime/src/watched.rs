@@ -20,6 +20,8 @@ use crate::host::{Host, StartError};
 
 /// How often the content is looked at.
 pub(crate) const LOOK: Nanos = Nanos::from_millis(250);
+/// Longest look: a file system that hangs says nothing.
+const LOOK_MAX: Nanos = Nanos::from_secs(1);
 /// Largest file.
 const BYTES_MAX: u64 = 64 << 10;
 /// Name of the task.
@@ -31,8 +33,8 @@ pub(crate) enum Found {
     Nothing,
     /// A content that nobody has judged.
     News(String),
-    /// Why it cannot be read; told once as long as that stays so.
-    Unreadable(String),
+    /// Why it cannot be read. Not news, it is told only to who asked.
+    Unreadable { error: String, news: bool },
 }
 
 /// What is known of a file's content.
@@ -57,14 +59,19 @@ impl Content {
     /// is enough and nothing is passed over.
     pub(crate) async fn look(&mut self, asked: bool) -> Found {
         let path = self.path.clone();
-        let text = tokio::task::spawn_blocking(move || read(&path)).await;
-        let text = match text.unwrap_or_else(|_| Err("the look at it broke off".to_owned())) {
+        let text = tokio::task::spawn_blocking(move || read(&path));
+        let text = match time::timeout(LOOK_MAX.into(), text).await {
+            Ok(Ok(text)) => text,
+            Ok(Err(_)) => Err("the look at it broke off".to_owned()),
+            Err(_) => Err(format!("it could not be read within {LOOK_MAX}")),
+        };
+        let text = match text {
             Ok(text) => text,
             Err(error) => {
                 self.seen = None;
                 let told = self.unreadable.replace(error.clone());
-                let news = asked || told.as_ref() != Some(&error);
-                return if news { Found::Unreadable(error) } else { Found::Nothing };
+                let news = told.as_ref() != Some(&error);
+                return if asked || news { Found::Unreadable { error, news } } else { Found::Nothing };
             }
         };
         self.unreadable = None;
@@ -89,6 +96,11 @@ impl Content {
     pub(crate) fn taken(&mut self, text: String) {
         self.known = text;
         (self.seen, self.refused) = (None, None);
+    }
+
+    /// Whether a content was refused last.
+    pub(crate) fn is_refused(&self, text: &str) -> bool {
+        self.refused.as_deref() == Some(text)
     }
 
     /// The content is bad. False when that was known of it.
@@ -148,7 +160,7 @@ pub fn watch_file<T: Send + Sync + 'static>(
                         error
                     }
                 },
-                Found::Unreadable(error) => error,
+                Found::Unreadable { error, .. } => error,
             };
             refused.inc();
             tracing::warn!(file = %path.display(), error = %fault, "refused; the last good content stays in force");

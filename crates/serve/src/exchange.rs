@@ -345,7 +345,7 @@ impl Answer {
             Self::Refused(response) => return Poll::Ready(Ok(response.take().unwrap_or_default())),
             Self::Handling { handling, timer, quiesced } => (handling, timer, quiesced),
         };
-        let expired = || Refusal::deadline(account.operation().phase());
+        let expired = || account.operation().settle(Refusal::deadline(account.operation().phase()));
         Poll::Ready(match account.guard(|| handling.as_mut().poll(cx)) {
             // An answer that is ready after the deadline is no answer, unless it says more about the failure.
             Ok(Poll::Ready(response)) if account.expired() && succeeded(&response) => Err(expired()),
@@ -358,7 +358,10 @@ impl Answer {
                 ready!(timer.as_mut().poll(cx));
                 Err(expired())
             }
-            Err(Panicked) => Err(Refusal::new(Reason::Internal, "the handler panicked")),
+            Err(Panicked) => {
+                let refusal = Refusal::new(Reason::Internal, "the handler panicked");
+                Err(account.operation().settle(refusal))
+            }
         })
     }
 }

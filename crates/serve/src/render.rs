@@ -10,6 +10,8 @@ use tonic_types::{ErrorDetails, StatusExt as _};
 
 /// Header that carries the reason's name on both faces; metrics read the outcome from it.
 pub const REASON_HEADER: &str = "x-mercury-reason";
+/// Response header, and trailer, that says what is known of the effect that was asked for; see [`Refusal::effect`].
+pub const EFFECT_HEADER: &str = "x-mercury-effect";
 /// Header that says on both faces where a request was when it was refused, where that is known.
 pub const PHASE_HEADER: &str = "x-mercury-phase";
 /// `domain` of every `google.rpc.ErrorInfo`.
@@ -63,7 +65,7 @@ pub fn status(refusal: &Refusal) -> Status {
     if let Some(phase) = refusal.phase() {
         metadata.insert("phase".to_owned(), phase.as_str().to_owned());
     }
-    if let Some(effect) = effect(reason) {
+    if let Some(effect) = refusal.effect() {
         metadata.insert("effect".to_owned(), effect.to_owned());
     }
     details.set_error_info(reason.as_str().to_ascii_uppercase(), ERROR_DOMAIN, metadata);
@@ -78,19 +80,13 @@ pub fn status(refusal: &Refusal) -> Status {
     if let Some(phase) = refusal.phase() {
         status.metadata_mut().insert(PHASE_HEADER, MetadataValue::from_static(phase.as_str()));
     }
+    if let Some(effect) = refusal.effect() {
+        status.metadata_mut().insert(EFFECT_HEADER, MetadataValue::from_static(effect));
+    }
     if let Some(delay) = refusal.retry_delay() {
         status.metadata_mut().insert(headers::RETRY_PUSHBACK, MetadataValue::from(delay.as_millis()));
     }
     status
-}
-
-/// What became of the effect that was asked for, where a refusal says more than that nothing was done.
-const fn effect(reason: Reason) -> Option<&'static str> {
-    match reason {
-        Reason::EffectAmbiguous | Reason::EffectAmbiguousDeadline => Some("ambiguous"),
-        Reason::Conflict => Some("conflict"),
-        _ => None,
-    }
 }
 
 /// A complete response that refuses, for either face.
@@ -120,7 +116,7 @@ fn http(refusal: &Refusal) -> Response<Body> {
     if let Some(phase) = refusal.phase() {
         error.insert("phase".into(), phase.as_str().into());
     }
-    if let Some(effect) = effect(reason) {
+    if let Some(effect) = refusal.effect() {
         error.insert("effect".into(), effect.into());
     }
     let text = serde_json::json!({ "error": error }).to_string();
@@ -130,6 +126,9 @@ fn http(refusal: &Refusal) -> Response<Body> {
     head.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     head.insert(header::CACHE_CONTROL, HeaderValue::from_static("private, no-store"));
     head.insert(REASON_HEADER, HeaderValue::from_static(reason.as_str()));
+    if let Some(effect) = refusal.effect() {
+        head.insert(EFFECT_HEADER, HeaderValue::from_static(effect));
+    }
     if let Some(phase) = refusal.phase() {
         head.insert(PHASE_HEADER, HeaderValue::from_static(phase.as_str()));
     }

@@ -85,17 +85,6 @@ impl Signals {
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
 
-    /// Takes SIGHUP over as well, whose default action ends a process: whoever sends it to a server asks for its policy to be
-    /// read. Nothing comes of it here; who reads the policy listens too.
-    ///
-    /// # Errors
-    /// As [`Signals::install`].
-    pub fn outlive_hangups(self) -> io::Result<Self> {
-        // A handler stays installed for the rest of the process's life, whether anybody listens or not.
-        signal(SignalKind::hangup())?;
-        Ok(self)
-    }
-
     /// The next signal.
     pub async fn next(&mut self) {
         tokio::select! {

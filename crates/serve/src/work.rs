@@ -13,7 +13,7 @@ use std::{
     },
 };
 
-use base::{Deadline, Nanos, Phase, trace::TraceContext};
+use base::{Deadline, Nanos, Phase, Refusal, trace::TraceContext};
 use tokio_util::sync::CancellationToken;
 
 use crate::{exchange::Port, metrics::TraceLabel};
@@ -40,6 +40,8 @@ pub(crate) struct Operation {
     objective: AtomicU64,
     /// The span whose work this one shares.
     follows: OnceLock<TraceContext>,
+    /// An effect was asked for, and is not known to be absent.
+    effect_open: AtomicBool,
     /// Attributes of the span, by the word of the handler.
     notes: Mutex<Vec<(&'static str, String)>>,
 }
@@ -56,6 +58,7 @@ impl Default for Operation {
             departed: AtomicU64::new(NEVER),
             objective: AtomicU64::new(NEVER),
             follows: OnceLock::new(),
+            effect_open: AtomicBool::default(),
             notes: Mutex::default(),
         }
     }
@@ -90,6 +93,11 @@ impl Operation {
     /// The span whose work the operation shares, if it shares any.
     pub(crate) fn follows(&self) -> Option<TraceContext> {
         self.follows.get().copied()
+    }
+
+    /// The refusal, with what is open of the effect that was asked for.
+    pub(crate) fn settle(&self, refusal: Refusal) -> Refusal {
+        if self.effect_open.load(Ordering::Relaxed) { refusal.with_open_effect() } else { refusal }
     }
 
     /// What was noted, which is nothing from then on.
@@ -153,6 +161,21 @@ impl Progress {
     /// Notes that the request shares the work of another, to whose span its own will point. The first one counts.
     pub fn follow(&self, leader: TraceContext) {
         let _ = self.0.follows.set(leader);
+    }
+
+    /// Notes that an effect is asked for from now on: whoever refuses the request has to say that it may have happened.
+    pub fn effect_opens(&self) {
+        self.0.effect_open.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes that the effect is known to be absent, or is told by the answer itself.
+    pub fn effect_is_settled(&self) {
+        self.0.effect_open.store(false, Ordering::Relaxed);
+    }
+
+    /// The refusal, with what is open of the effect. A deadline that the shell finds passed is settled by itself.
+    pub fn settle(&self, refusal: Refusal) -> Refusal {
+        self.0.settle(refusal)
     }
 
     /// Notes an attribute of the request's span: an effect's id, say, which no metric may carry and no secret may be. The last

@@ -6,7 +6,7 @@ use std::{
     fmt,
     future::{Future, ready},
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Weak},
     task::{Context, Poll},
 };
 
@@ -15,6 +15,7 @@ use base::{Deadline, Nanos, World};
 use bytes::Bytes;
 use http::{Request, Response, uri::Authority};
 use http_body::Body;
+use tokio::sync::watch;
 use tower_service::Service;
 
 use crate::{
@@ -52,14 +53,8 @@ struct Handle {
     inner: ArcSwap<Inner>,
     stats: Arc<LinkStats>,
     authority: Authority,
-    /// Counts what was asked of [`Link::reconfigure`] and [`Link::close`], so that only the last asked counts.
-    turn: Mutex<u64>,
-}
-
-impl Handle {
-    fn turn(&self) -> MutexGuard<'_, u64> {
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+    /// Counts what was asked of [`Link::reconfigure`] and [`Link::close`], so that only the last asked counts, and the others end.
+    turn: watch::Sender<u64>,
 }
 
 /// A link that is not kept from ending by whoever holds this.
@@ -147,7 +142,7 @@ impl Link {
         let stats = Arc::<LinkStats>::default();
         let shared = Arc::new(Shared::new(Arc::clone(&world.clock), config, Arc::clone(&stats)));
         let inner = Inner::new(shared, world, label, authority.clone(), connector);
-        let (inner, turn) = (ArcSwap::from_pointee(inner), Mutex::new(0));
+        let (inner, turn) = (ArcSwap::from_pointee(inner), watch::Sender::new(0));
         Ok(Self(Arc::new(Handle { inner, stats, authority, turn })))
     }
 
@@ -155,26 +150,34 @@ impl Link {
     /// new one, and the old one ends after those that it has. Both count against the new bound on calls.
     ///
     /// Ends once new calls go by `config`. Until then, or when this is dropped before, the old bounds hold. Of several at a
-    /// time the last one counts, and the others end when they notice.
+    /// time the last one counts, and the others end with it.
     pub async fn reconfigure(&self, config: LinkConfig) {
         let handle = &self.0;
-        let (turn, old) = {
-            let mut turn = handle.turn();
-            *turn += 1;
-            (*turn, handle.inner.load_full())
-        };
+        let mut turns = handle.turn.subscribe();
+        let mut turn = 0;
+        handle.turn.send_modify(|now| {
+            *now += 1;
+            turn = *now;
+        });
+        let old = handle.inner.load_full();
         if old.shared.config == config || old.is_closed() {
             return;
         }
         let shared = Shared::new(Arc::clone(&old.shared.clock), config, Arc::clone(&handle.stats));
         let next = Arc::new(old.renewed(Arc::new(shared)));
         drop(old);
-        next.connect().await;
-        let last = handle.turn();
-        if *last == turn {
-            // Without handles the old connection ends with its last stream; calls that wait for it still hold one.
-            handle.inner.store(next);
+        tokio::select! {
+            biased;
+            _ = turns.wait_for(|now| *now != turn) => return,
+            () = next.connect() => {}
         }
+        handle.turn.send_if_modified(|now| {
+            if *now == turn {
+                // Without handles the old connection ends with its last stream; calls that wait for it still hold one.
+                handle.inner.store(Arc::clone(&next));
+            }
+            false
+        });
     }
 
     /// The bounds that new calls go by.
@@ -201,9 +204,10 @@ impl Link {
     /// way finish, and the connection ends after the last of them.
     pub fn close(&self) {
         // Whatever is being made to replace it comes too late.
-        let mut turn = self.0.turn();
-        *turn += 1;
-        self.0.inner.load().close();
+        self.0.turn.send_modify(|turn| {
+            *turn += 1;
+            self.0.inner.load().close();
+        });
     }
 }
 

@@ -37,6 +37,9 @@ pub(super) use open::{options_to_read, refusal_to_read};
 /// server rolled back for the sake of another one.
 const TRIES: usize = 2;
 
+/// SQLSTATE `statement_completion_unknown`.
+const COMPLETION_UNKNOWN: &str = "40003";
+
 /// A ledger in PostgreSQL.
 pub struct PostgresLedger {
     database: Database,
@@ -80,7 +83,7 @@ impl PostgresLedger {
         let stored = match written {
             Ok(stored) => stored,
             Err(failure) => {
-                let again = failure.is_rolled_back() || (used && failure.is_lost());
+                let again = failure.is_rolled_back() || (used && failure.is_cut());
                 if !failure.is_lost() && bounded(step, run(&mut connection, "ROLLBACK")).await.is_ok() {
                     self.connection = Some(connection);
                 }
@@ -120,7 +123,7 @@ impl Ledger for PostgresLedger {
                     self.connection = Some(connection);
                     return Ok(());
                 }
-                Err(failure) if used && failure.is_lost() => {} // It died while it was idle.
+                Err(failure) if used && failure.is_cut() => {} // It died while it was idle.
                 Err(failure) => {
                     if !failure.is_lost() && bounded(step, run(&mut connection, "ROLLBACK")).await.is_ok() {
                         self.connection = Some(connection);
@@ -189,9 +192,12 @@ impl Failure {
     }
 
     /// The server says that the transaction is rolled back for the sake of another one (class 40) or for a constraint
-    /// (class 23). Anything else that it may say to a `COMMIT` is taken for an unknown outcome.
+    /// (class 23). Anything else that it may say to a `COMMIT` is taken for an unknown outcome, and so is the one code of class 40
+    /// that says just that.
     fn is_rolled_back(&self) -> bool {
-        self.answer().is_some_and(|answer| matches!(answer.code().get(..2), Some("40" | "23")))
+        self.answer().is_some_and(|answer| {
+            matches!(answer.code().get(..2), Some("40" | "23")) && answer.code() != COMPLETION_UNKNOWN
+        })
     }
 
     /// The connection is of no further use: it is gone, going, or in the middle of an exchange.
@@ -201,6 +207,12 @@ impl Failure {
             Some(answer) => matches!(answer.severity(), PgSeverity::Fatal | PgSeverity::Panic),
             None => true,
         }
+    }
+
+    /// The connection is gone, which may have been so for a while. A server that is silent is still there: asking again would only
+    /// cost the same time once more.
+    fn is_cut(&self) -> bool {
+        self.is_lost() && !matches!(self, Self::TimedOut(_))
     }
 }
 
@@ -221,11 +233,25 @@ async fn run(connection: &mut PgConnection, sql: &'static str) -> Result<(), Fai
 /// Opens a transaction whatever the server's defaults are.
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
 
-/// Whether a batch would be taken: the lock of an insert can be had, and a commit of a transaction with an id of its own
-/// reaches the disk. Writes no row.
+/// What a probe writes and takes back: as many rows as a batch of the shipped policy has, each about as long as a real one.
+/// The ids are random, so that two replicas that probe at once do not wait for each other.
+const PROBE: &str = "
+    SAVEPOINT probe;
+    INSERT INTO exposure (event_id, body_sha256, tenant, subject, experiment_id, experiment_version, variant,
+                          request_id, surface, class, region, origin, recorded_unix_ms)
+    SELECT uuid_send(gen_random_uuid()), decode(repeat('00', 32), 'hex'), 'probe-tenant', 'probe-subject', 'probe', 1, 'probe',
+           'probe-of-the-exposure-ledger', 'probe', 'probe', 'probe', 'probe', 0
+    FROM generate_series(1, 64);
+    ROLLBACK TO SAVEPOINT probe";
+
+/// Whether a batch would be taken: its rows find room in table, index and log, and a commit reaches the disk. No row is kept.
+///
+/// The rows are taken back by a savepoint and not with the transaction, since the server flushes its log for a commit only
+/// when the transaction wrote to it before: what was rolled back to a savepoint counts for that, an id of its own does
+/// not. What the probes leave is dead rows and a gap in the sequence; autovacuum clears them as it does any other.
 async fn probe(connection: &mut PgConnection) -> Result<(), Failure> {
     run(connection, BEGIN).await?;
-    run(connection, "LOCK TABLE exposure IN ROW EXCLUSIVE MODE; SELECT txid_current()").await?;
+    run(connection, PROBE).await?;
     run(connection, "COMMIT").await
 }
 

@@ -57,7 +57,7 @@ async fn a_ledger_that_cannot_be_used_is_named_at_start_up() {
     let path = directory.path().join("exposures.sqlite");
     let text = path.display().to_string();
     let names = |(code, said): (i32, String), why: &str| {
-        assert_eq!(code, 1, "{said}");
+        assert_eq!(code, 1, "{why}: {said}");
         assert!(said.contains(&text) && said.contains(why), "{why}: {said}");
     };
     fs::write(&path, "no database at all\n".repeat(1_000)).expect("written");
@@ -67,8 +67,7 @@ async fn a_ledger_that_cannot_be_used_is_named_at_start_up() {
     made(&path).await;
     let sound = fs::read(&path).expect("readable");
     let mut damaged = sound.clone();
-    let end = damaged.len();
-    damaged[end - 4_096..].fill(0xa5);
+    damaged[4_096..2 * 4_096].fill(0xa5); // The root of the first table.
     fs::write(&path, &damaged).expect("written");
     names(refused(&text, Wrapper::None), "damaged");
     assert_eq!(fs::read(&path).expect("readable"), damaged, "evidence is left as it is");

@@ -24,8 +24,6 @@ use wire::experiment::v1::{AllocateArmsRequest, experiment_service_client::Exper
 
 /// How long a test waits for what must come to pass.
 const PATIENCE: Nanos = Nanos::from_secs(20);
-/// Between two looks. It orders nothing.
-const LOOK: Duration = Duration::from_millis(5);
 
 /// What a process is run within.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -76,7 +74,8 @@ pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let give_up = MonotonicClock.now() + PATIENCE;
     while !holds() {
         assert!(MonotonicClock.now() < give_up, "it never came about that {what}");
-        std::thread::sleep(LOOK);
+        // It orders nothing; it leaves the processors to who is looked at.
+        std::thread::sleep(std::time::Duration::from_millis(5));
     }
 }
 

@@ -1,6 +1,7 @@
 //! Stop: the real binary, told to stop by real signals or killed at a point, with everything attached that could hold it. What it
 //! says by its exit code is what it did.
 
+mod descriptors;
 mod member;
 
 use std::time::Duration;
@@ -187,23 +188,19 @@ async fn the_second_signal_does_not_wait_for_the_bound_and_repeated_ones_are_one
     assert_eq!(code, Some(0), "{log}");
 }
 
-/// SIGHUP is sent here, to processes of their own, since it reaches everything that runs in one.
+/// SIGHUP asks for a look at the policy's file, and ends nobody: not who has none, nor who has it and shuts down.
 #[tokio::test]
-async fn a_hangup_reloads_a_service_and_ends_no_server() {
+async fn sighup_reloads_and_ends_nobody() {
     let suite = Suite::start().await;
-    let experiment = suite.experiment(&[]).await;
-    suite.emulator.signal(Signal::HUP);
-    let taken = "mercury_policy_reloads_total{outcome=\"taken\"} 1\n";
-    assert!(!experiment.metrics().await.contains(taken));
-    suite.raise_generation();
+    let mut experiment = suite.experiment(&[]).await;
+    suite.emulator().signal(Signal::HUP);
+    suite.write_policy(100);
     experiment.signal(Signal::HUP);
-    let give_up = member::now() + Duration::from_secs(20);
-    while !experiment.metrics().await.contains(taken) {
-        assert!(member::now() < give_up, "the policy was never read");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    assert_eq!(suite.emulator.readyz().await, 200);
-    allocate(&experiment, "after-the-hangup").await.expect("both serve");
+    experiment.until_series("mercury_policy_generation 100").await;
+    assert!(allocate(&experiment, "after-hup").await.is_ok(), "the emulator answers as well");
+    experiment.signal(Signal::TERM);
+    experiment.signal(Signal::HUP);
+    assert_eq!(experiment.ended().await.0, Some(0));
 }
 
 #[tokio::test]

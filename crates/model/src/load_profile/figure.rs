@@ -113,13 +113,17 @@ figures! {
     RequestsOpen = "requests_open", "requests", Run, false;
     /// Handlers that panicked, in any member.
     Panics = "handler_panics", "panics", Run, true;
-    /// Exposures whose caller cannot know what became of them, over exposures asked for.
+    /// Requests that home-api ended because nobody can know what became of their exposure, over requests offered to it. What
+    /// an answer that failed for another reason says of its exposure is not counted: that is ordinary where a page misses its
+    /// deadline.
     Ambiguous = "ambiguous_effects_ratio", "ratio", Run, true;
     /// Exposures of one event with two contents.
     Conflicts = "conflicting_effects", "effects", Run, true;
     /// Spans that no collector got, of all members.
     SpansLost = "telemetry_lost_spans", "spans", Run, true;
-    /// Longest time without a reading of home-api's metrics.
+    /// Spans that the run's own collector got, of all members.
+    SpansCollected = "telemetry_collected_spans", "spans", Run, false;
+    /// Longest time without a reading of the metrics of any one member.
     Blind = "blind_s", "s", Run, true;
     /// Most calls that waited for a server of the watched dependency.
     DependencyQueue = "dependency_queue_peak", "calls", Dependency, true;
@@ -149,10 +153,13 @@ figures! {
     FloodOffered = "flood_attempts", "connections", Flood, false;
     /// Their rate.
     FloodRate = "flood_attempts_per_s", "1/s", Flood, false;
-    /// Most connections of home-api that were open at once, over its bound.
+    /// Most connections that home-api held at once, over its bound: its sockets, as the kernel lists them, less those that it
+    /// had beside its connections before the flood.
     FloodOpen = "connections_peak_ratio", "ratio", Flood, true;
     /// Attempts that were either taken or closed at once, over attempts.
     FloodSettled = "flood_settled_ratio", "ratio", Flood, false;
+    /// Attempts that were closed at once, over those that were not taken; not known when all were taken.
+    FloodRefused = "flood_refused_ratio", "ratio", Flood, false;
     /// 99th percentile from a connection to its refusal.
     FloodRefusal = "flood_refusal_p99_ms", "ms", Flood, false;
     /// Most resident memory of home-api during the flood, over its stated budget.
@@ -161,14 +168,19 @@ figures! {
     StopTook = "stop_took_s", "s", Stopping, false;
     /// Requests in flight at the signal that were answered whole, over those whose reader drains.
     StopAnswered = "stop_answered_ratio", "ratio", Stopping, false;
+    /// Operations of the generator that were in flight at the signal and lost their connection or their stream; not known when
+    /// none was in flight.
+    StopLost = "stop_lost_operations", "operations", Stopping, false;
     /// Connections that were served although readiness had fallen.
     StopAccepted = "accepted_after_unready", "connections", Stopping, false;
     /// Responses whose reader did not drain and that were counted as cut.
     StopCut = "stop_readers_cut", "streams", Stopping, false;
     /// Exit code of the process.
     StopCode = "exit_code", "code", Stopping, false;
-    /// Edits of the policy that were made.
+    /// Edits of the policy that every service was seen to apply, or to refuse where they were broken.
     ReloadEdits = "reload_edits", "edits", Reload, false;
+    /// The same over the edits that the run was to make.
+    ReloadMade = "reload_made_ratio", "ratio", Reload, false;
     /// Sound edits that were in force before the next one, over sound edits.
     ReloadApplied = "reload_applied_ratio", "ratio", Reload, false;
     /// Broken edits that were refused and counted, over broken edits.

@@ -24,6 +24,10 @@ fn the_shipped_profiles_are_valid_and_each_has_conditions_of_both_kinds() {
         assert!(profile.accept.len() >= 5 && profile.stop.len() >= 3, "{name}");
         let stops = |figure| profile.stop.iter().any(|stop| stop.figure == figure);
         assert!(stops(Figure::Ambiguous) && stops(Figure::Panics), "{name}");
+        assert!(stops(Figure::SpansLost) && stops(Figure::Blind), "{name}");
+        assert!(stops(Figure::DependencyOverload), "{name}: harm to a dependency");
+        let collects = |one: &Condition| one.figure == Figure::SpansCollected && one.bound == Bound::AtLeast(1.0);
+        assert!(profile.accept.iter().any(collects), "{name}: no span would be lost if none were collected");
         assert!(stops(Figure::MemoryGrowth) || stops(Figure::FloodMemory), "{name}");
         // A stop condition is looser than the acceptance of the same figure, or the run could never be judged by it.
         for stop in &profile.stop {
@@ -80,11 +84,13 @@ fn a_condition_must_be_measurable() {
     assert!(whole.contains("of the whole run"), "{whole}");
     let table = told("figure = \"core_mismatch\"", "figure = \"readers_cut_ratio\"");
     assert!(table.contains("without readers"), "{table}");
-    let watched = told(
-        "figure = \"p99_ms\"\nphase = \"steady\"",
-        "figure = \"dependency_calls_per_operation\"\nphase = \"steady\"",
+    let watched = steady("dependency = \"pricing\"\n", "").replacen(
+        "figure = \"p99_ms\"",
+        "figure = \"dependency_calls_per_operation\"",
+        1,
     );
-    assert!(watched.contains("dependency"), "{watched}");
+    let watched = faults(&watched).join("\n");
+    assert!(watched.contains("needs the key dependency") && watched.contains("without dependency"), "{watched}");
     let afterwards = told("figure = \"blind_s\"", "figure = \"core_mismatch\"");
     assert!(afterwards.contains("stop[3].figure"), "{afterwards}");
     let none = told("quick_ms = 10000", "quick_ms = 10000\nmeasured = false");

@@ -64,7 +64,7 @@ fn every_fault_is_reported_at_once() {
         .replace("slots = 420", "slots = 339")
         .replace("enterprise = { floor_percent = 6,", "enterprise = { floor_percent = 96,")
         .replace("[branches.profile]\nworst_useful_ms = 90", "[branches.profile]\nenabled = false")
-        .replace("generation = 4\n", "");
+        .replace("generation = 5\n", "");
     let found = faults(&text);
     let paths: Vec<&str> = found.iter().filter_map(|fault| fault.split(": ").nth(1)).collect();
     assert_eq!(

@@ -7,7 +7,7 @@ pub(super) const STEPS_MAX: usize = 20;
 /// By how much more the next step offers while none has broken, in percent of the last.
 const FACTOR_PERCENT: u32 = 135;
 /// The two sides of the knee are close enough.
-pub(super) const APART_MAX: f64 = 1.08;
+const APART_MAX: f64 = 1.08;
 /// How often a step is made again in which the generator was late: once may be somebody else's work on the machine.
 pub(super) const REPEATS_MAX: usize = 2;
 /// Least and most that is offered, in percent.
@@ -44,6 +44,16 @@ pub(super) fn bracket(steps: &[KneeStep]) -> Bracket<'_> {
     Bracket { held, broken }
 }
 
+/// Most that the two sides of a found knee may be apart: the factor, or one percent of the declared rate where that is more.
+pub(super) fn apart_max(held_percent: u32) -> f64 {
+    APART_MAX.max(f64::from(held_percent + 1) / f64::from(held_percent.max(1)))
+}
+
+/// Whether the two sides are close enough.
+fn close(held_percent: u32, broken_percent: u32) -> bool {
+    f64::from(broken_percent) / f64::from(held_percent.max(1)) <= apart_max(held_percent)
+}
+
 /// Steps at the end of which the generator was late.
 pub(super) fn invalid_in_a_row(steps: &[KneeStep]) -> usize {
     steps.iter().rev().take_while(|step| !step.valid).count()
@@ -57,7 +67,7 @@ pub(super) fn next(steps: &[KneeStep]) -> Next {
         }
         let rate = step.offered_per_s;
         return Next::Nothing(format!(
-            "the generator was the bottleneck at {rate:.0}/s; offer less, or use a machine with more"
+            "the generator or the emulator was the bottleneck at {rate:.0}/s; offer less, or use a machine with more"
         ));
     }
     if steps.is_empty() {
@@ -65,11 +75,7 @@ pub(super) fn next(steps: &[KneeStep]) -> Next {
     }
     let Bracket { held, broken } = bracket(steps);
     match (held.map(|step| step.rate_percent), broken.map(|step| step.rate_percent)) {
-        (Some(held), Some(broken))
-            if f64::from(broken) <= f64::from(held) * APART_MAX || broken - held <= 1 =>
-        {
-            Next::Found
-        }
+        (Some(held), Some(broken)) if close(held, broken) => Next::Found,
         _ if steps.len() >= STEPS_MAX => Next::Nothing(format!("not found in {STEPS_MAX} steps")),
         (Some(held), Some(broken)) => Next::Offer(held.midpoint(broken)),
         (Some(held), None) if held >= MOST_PERCENT => Next::Nothing(format!(

@@ -23,6 +23,8 @@ const INFLATED_BYTES: usize = 4 << 20;
 const CHUNK_BYTES: usize = 1_000;
 /// How often a page is asked for that was turned away for lack of capacity.
 const TRIES_MAX: usize = 16;
+/// The HTTP status of a refusal for lack of capacity.
+const TURNED_AWAY: &str = "503";
 /// A compressed message, in the flags of its prefix.
 const COMPRESSED: u8 = 1;
 /// Status of gRPC for a compression that is not spoken.
@@ -84,8 +86,8 @@ impl Case {
             Self::Http1OverBound | Self::Http1ChunkedOverBound | Self::Http1Announced => "413",
             Self::Http1Broken => "no page",
             Self::GrpcOverBound | Self::GrpcAnnounced => "RESOURCE_EXHAUSTED, body_too_large",
-            Self::GrpcShort => "an error",
-            Self::GrpcInflates => "RESOURCE_EXHAUSTED or UNIMPLEMENTED",
+            Self::GrpcShort => "an error that is no overload",
+            Self::GrpcInflates => "RESOURCE_EXHAUSTED, body_too_large, or UNIMPLEMENTED",
         }
     }
 
@@ -115,6 +117,8 @@ pub struct BodyCase {
 /// What came back to one.
 struct Came {
     right: bool,
+    /// For lack of capacity, which is never what a body is to be answered with.
+    turned_away: bool,
     took: Nanos,
     what: String,
 }
@@ -151,22 +155,16 @@ pub(super) async fn run(bodies: Bodies, home: SocketAddr, bytes_max: usize) -> (
     (observed, cases)
 }
 
-/// One of a case. A page that is turned away for lack of capacity, which others decide, is asked for again.
+/// One of a case. What is turned away for lack of capacity, which others decide, shows nothing and is sent again.
 async fn settled(case: Case, home: SocketAddr, bytes_max: usize, inflating: &[u8]) -> Came {
     let mut came = one(case, home, bytes_max, inflating).await;
     for _ in 1..TRIES_MAX {
-        if came.right || case.is_refused() || !came.turned_away() {
+        if !came.turned_away {
             break;
         }
         came = one(case, home, bytes_max, inflating).await;
     }
     came
-}
-
-impl Came {
-    fn turned_away(&self) -> bool {
-        self.what == "503" || self.what.contains("overload")
-    }
 }
 
 async fn one(case: Case, home: SocketAddr, bytes_max: usize, inflating: &[u8]) -> Came {
@@ -184,14 +182,23 @@ async fn one(case: Case, home: SocketAddr, bytes_max: usize, inflating: &[u8]) -
         Case::GrpcAtBound => grpc(home, 0, bytes_max, bytes_max, Told::is_ok).await,
         Case::GrpcOverBound => grpc(home, 0, bytes_max + 1, bytes_max + 1, too_large).await,
         Case::GrpcAnnounced => grpc(home, 0, u32::MAX as usize, 0, too_large).await,
-        Case::GrpcShort => grpc(home, 0, 100, 10, |told| !told.is_ok()).await,
+        Case::GrpcShort => grpc(home, 0, 100, 10, failed).await,
         Case::GrpcInflates => {
             let bytes = peer::framed(COMPRESSED, length(inflating.len()), inflating);
-            let refused = |told: &Told| matches!(told.grpc, Some(RESOURCE_EXHAUSTED | UNIMPLEMENTED));
-            send(home, bytes, Some("gzip"), true, refused).await
+            send(home, bytes, Some("gzip"), true, not_inflated).await
         }
     };
-    Came { right, took: MonotonicClock.now() - began, what }
+    let turned_away = what == TURNED_AWAY || what.contains("overload");
+    Came { right: right && !turned_away, turned_away, took: MonotonicClock.now() - began, what }
+}
+
+fn failed(told: &Told) -> bool {
+    !told.is_ok() && !told.reason.contains("overload")
+}
+
+/// Refused for its compression or for what it would be; a refusal for lack of capacity has the same status and another reason.
+fn not_inflated(told: &Told) -> bool {
+    told.grpc == Some(UNIMPLEMENTED) || too_large(told)
 }
 
 fn too_large(told: &Told) -> bool {
@@ -298,6 +305,16 @@ mod tests {
         assert_eq!(body.matches('x').count(), 2_500);
         assert!(body.starts_with("3e8\r\n") && body.contains("\r\n1f4\r\n") && body.ends_with("0\r\n\r\n"));
         assert!(!chunked(10, false).ends_with(b"0\r\n\r\n"));
+    }
+
+    #[test]
+    fn a_refusal_for_lack_of_capacity_is_not_what_is_documented_for_a_body() {
+        let told = |grpc, reason: &str| Told { http: 200, grpc: Some(grpc), reason: reason.to_owned() };
+        let overloaded = told(RESOURCE_EXHAUSTED, "overload_queue_full");
+        assert!(!not_inflated(&overloaded) && !too_large(&overloaded) && !failed(&overloaded));
+        assert!(not_inflated(&told(RESOURCE_EXHAUSTED, "body_too_large")));
+        assert!(not_inflated(&told(UNIMPLEMENTED, "")) && failed(&told(13, "")));
+        assert!(!not_inflated(&told(0, "")) && !failed(&told(0, "")));
     }
 
     #[test]

@@ -19,6 +19,7 @@ use tokio::time;
 use super::{
     bodies::{self, BodyCase},
     flood,
+    losses::Losses,
     observed::Observed,
     readers,
     reload::{self, Ear, Edited},
@@ -55,6 +56,8 @@ pub(super) struct Course<'c> {
     pub(super) quick: bool,
     /// The policy file that is edited, and what answers say about it, where the profile edits one.
     pub(super) edits: Option<(Edited, Arc<Ear>)>,
+    /// What becomes of operations in flight, where the profile stops home-api.
+    pub(super) losses: Option<Arc<Losses>>,
     /// The `mercury` binary, for the processes of a flood.
     pub(super) executable: PathBuf,
     pub(super) screen: &'c Screen,
@@ -126,6 +129,7 @@ impl Course<'_> {
         plan.target = subject.home.to_string();
         let stop = Stop::default();
         let (signalled, gone, baseline_due) = (Cell::new(None), Cell::new(false), Cell::new(false));
+        let ready_until = Cell::new(None);
         let seen = RefCell::new(Seen::default());
         let mut watching = Box::pin(self.watchman(suite, &control, &seen, &gone, &baseline_due).run());
         let mut watched = true;
@@ -175,7 +179,7 @@ impl Course<'_> {
                             observed.put(Figure::MemoryKept, kept_mib(&seen.borrow()));
                         }
                         if breach.is_none() {
-                            self.meet(phase, &subject, &services, &signalled, &gone, &peers);
+                            self.meet(phase, &subject, &services, (&signalled, &ready_until), &gone, &peers);
                         }
                     }
                     self.screen.at(progress.elapsed);
@@ -224,6 +228,9 @@ impl Course<'_> {
         }
         result?;
         let load = load.ok_or(RehearsalError::Load(LoadError::Panicked("load")))?;
+        if let (Some(losses), Some(at), Some(until)) = (&self.losses, signalled.get(), ready_until.get()) {
+            observed.take(losses.at_signal(at, until));
+        }
         marks.push(Snapshot::take(suite, &mut control).await);
         if signalled.get().is_none() {
             self.screen.say(format!("{}: waiting for what is left", self.profile.name));
@@ -306,7 +313,7 @@ impl Course<'_> {
         phase: usize,
         subject: &'p Subject,
         services: &'p [String],
-        signalled: &'p Cell<Option<Nanos>>,
+        (signalled, ready_until): (&'p Cell<Option<Nanos>>, &'p Cell<Option<Nanos>>),
         gone: &'p Cell<bool>,
         peers: &Peers<'p>,
     ) {
@@ -340,7 +347,7 @@ impl Course<'_> {
         if let Some(stopping) = self.profile.stopping.filter(|stopping| stopping.phase == phase) {
             gone.set(true);
             peers.push(Box::pin(async move {
-                let stopped = stopping::run(stopping, subject, signalled).await;
+                let stopped = stopping::run(stopping, subject, signalled, ready_until).await;
                 let stopped = stopped.map_err(|why| RehearsalError::Peers(why.0))?;
                 Ok(Found::Figures(stopped))
             }));

@@ -24,6 +24,10 @@ pub(super) async fn run(
     let parts = (0..flood.processes).map(|number| part(flood, number, executable, home));
     let parts = try_join_all(parts).await?;
     let all = parts.into_iter().reduce(Flooded::with).unwrap_or_default();
+    Ok((figures(&all), all))
+}
+
+fn figures(all: &Flooded) -> Observed {
     let mut observed = Observed::default();
     let attempted = all.scheduled.saturating_sub(all.unsent);
     observed.put(Figure::FloodOffered, attempted as f64);
@@ -31,8 +35,9 @@ pub(super) async fn run(
         observed.put(Figure::FloodRate, attempted as f64 / all.offered_for_s);
     }
     observed.put(Figure::FloodSettled, share(all.taken + all.refused, all.scheduled));
+    observed.put(Figure::FloodRefused, share(all.refused, attempted.saturating_sub(all.taken)));
     observed.put(Figure::FloodRefusal, all.refusal_p99_ms);
-    Ok((observed, all))
+    observed
 }
 
 async fn part(flood: Flood, number: u32, executable: &Path, home: SocketAddr) -> Result<Flooded, String> {
@@ -58,4 +63,18 @@ async fn part(flood: Flood, number: u32, executable: &Path, home: SocketAddr) ->
     }
     serde_json::from_slice(&output.stdout)
         .map_err(|error| fault(format!("what it found does not read: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_in_which_nobody_was_refused_shows_no_bound() {
+        let flooded = Flooded { scheduled: 1_000, taken: 1_000, ..Flooded::default() };
+        assert_eq!(figures(&flooded).get(Figure::FloodRefused, None), None);
+        assert_eq!(figures(&flooded).get(Figure::FloodSettled, None), Some(1.0));
+        let flooded = Flooded { taken: 200, refused: 600, not_connected: 200, ..flooded };
+        assert_eq!(figures(&flooded).get(Figure::FloodRefused, None), Some(0.75));
+    }
 }

@@ -6,12 +6,14 @@ use super::{observed::Observed, watch::Breach};
 use crate::gates::{Action, Gate, Kind, evidence};
 
 /// Conditions that no machine can be blamed for: a breach stands, however late the generator was.
-const STANDS: [Figure; 10] = [
+const STANDS: [Figure; 12] = [
     Figure::Mismatch,
     Figure::Conflicts,
     Figure::Panics,
     Figure::BodiesRight,
     Figure::StopAccepted,
+    Figure::StopLost,
+    Figure::SpansCollected,
     Figure::StopCode,
     Figure::ReloadMixed,
     Figure::ReloadRefused,

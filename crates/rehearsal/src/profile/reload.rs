@@ -164,7 +164,8 @@ pub(super) async fn run(
     // Those who asked before the last edit may still wait; the books are closed on what has been answered.
     let said = std::mem::take(&mut *ear.0.lock().unwrap_or_else(PoisonError::into_inner));
     let mut observed = Observed::default();
-    observed.put(Figure::ReloadEdits, (sound + broken) as f64);
+    observed.put(Figure::ReloadEdits, (applied + refused) as f64);
+    observed.put(Figure::ReloadMade, share(applied + refused, u64::from(edits)));
     observed.put(Figure::ReloadApplied, share(applied, sound));
     observed.put(Figure::ReloadRefused, share(refused, broken));
     observed.put(Figure::ReloadTook, (applied > 0).then(|| took.as_millis_f64()));

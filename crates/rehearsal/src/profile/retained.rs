@@ -111,14 +111,11 @@ async fn once(suite: &Suite, body_bytes: usize, requests: usize) -> Option<f64> 
             held.push(async move { sender.send_request(request).await });
         }
         let looking = look(&admin, pid, requests as f64, before);
-        tokio::pin!(looking);
-        loop {
-            tokio::select! {
-                biased; // Enough was seen before any of them ends.
-                grown = &mut looking => return grown,
-                // None ends before it is looked at, unless it was refused.
-                Some(_ended) = held.next(), if !held.is_empty() => return None,
-            }
+        tokio::select! {
+            biased; // Enough was seen before any of them ends.
+            grown = looking => grown,
+            // None ends before it is looked at, unless it was refused.
+            Some(_ended) = held.next() => None,
         }
     };
     let grown = peer::driven(work, drivers).await?;

@@ -56,12 +56,14 @@ fn missing(what: &str) -> impl Fn() -> NotStopped {
     move || NotStopped(text.clone())
 }
 
-/// Opens the peers, signals, and watches until the admin port is gone. `signalled` is set at the signal. The end of the process
+/// Opens the peers, signals, and watches until the admin port is gone. `signalled` is set at the signal, and `ready_until` to
+/// the last moment from which on home-api was still seen ready. The end of the process
 /// itself is seen by its launcher.
 pub(super) async fn run(
     stopping: Stopping,
     subject: &Subject,
     signalled: &Cell<Option<Nanos>>,
+    ready_until: &Cell<Option<Nanos>>,
 ) -> Result<Observed, NotStopped> {
     let home = subject.home;
     // Kept open to the end; whether they are told to go is not what is asked here.
@@ -92,8 +94,9 @@ pub(super) async fn run(
         let after_them = async {
             taken(asking.clone(), home).await?;
             signalled.set(Some(MonotonicClock.now()));
+            ready_until.set(signalled.get());
             terminate(subject.pid)?;
-            Ok(watch_the_end(subject, before).await)
+            Ok(watch_the_end(subject, before, ready_until).await)
         };
         let slow_ones = join_all(slow_ones.into_iter().map(cut_short));
         let (answers, ending, slow_ones) = tokio::join!(in_flight, after_them, slow_ones);
@@ -174,10 +177,19 @@ fn terminate(pid: u32) -> Result<(), NotStopped> {
 }
 
 /// From the signal on: new connections once readiness has fallen, and the count of cut streams for as long as it can be read.
-async fn watch_the_end(subject: &Subject, cut_before: Option<f64>) -> Observed {
+async fn watch_the_end(
+    subject: &Subject,
+    cut_before: Option<f64>,
+    ready_until: &Cell<Option<Nanos>>,
+) -> Observed {
     let mut observed = Observed::default();
     let unready = time::timeout(UNREADY_MAX, async {
-        while matches!(crate::admin::get(&subject.admin, "/readyz").await, Ok((StatusCode::OK, _))) {
+        loop {
+            let asked = MonotonicClock.now();
+            if !matches!(crate::admin::get(&subject.admin, "/readyz").await, Ok((StatusCode::OK, _))) {
+                break;
+            }
+            ready_until.set(Some(asked));
             time::sleep(LOOK).await;
         }
     });

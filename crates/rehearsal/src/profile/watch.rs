@@ -2,7 +2,7 @@
 
 use std::{
     cell::{Cell, RefCell},
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
 
@@ -22,6 +22,8 @@ use crate::{
 /// Between two looks.
 const INTERVAL: Duration = Duration::from_secs(1);
 const MIB: f64 = (1 << 20) as f64;
+/// Requests before a share of them says anything.
+const REQUESTS_MIN: f64 = 100.0;
 
 /// What was seen so far; the worst of each figure, and the memory of each member.
 #[derive(Default)]
@@ -29,11 +31,16 @@ pub(super) struct Seen {
     pub(super) worst: Observed,
     /// Resident bytes when the first measured phase began.
     pub(super) baseline: BTreeMap<Member, u64>,
-    /// Most resident bytes since then.
+    /// Most resident bytes since then, by the kernel's high-water mark.
     pub(super) peak: BTreeMap<Member, u64>,
     /// The latest.
     pub(super) now: BTreeMap<Member, u64>,
-    heard: Option<Nanos>,
+    /// Members whose high-water mark counts from the baseline on.
+    marked: BTreeSet<Member>,
+    /// Sockets of home-api at the baseline that are none of its connections.
+    other_sockets: Option<u32>,
+    /// When each member was last heard.
+    heard: BTreeMap<Member, Nanos>,
 }
 
 /// A stop condition that was breached, and when.
@@ -72,7 +79,7 @@ impl Watchman<'_> {
     /// Looks once a second until a stop condition is breached, and says which; for ever when none is.
     pub(super) async fn run(mut self) -> Breach {
         let began = MonotonicClock.now();
-        self.seen.borrow_mut().heard = Some(began);
+        self.seen.borrow_mut().heard = self.members.iter().map(|(member, ..)| (*member, began)).collect();
         let mut tick = tokio::time::interval(INTERVAL);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -93,58 +100,81 @@ impl Watchman<'_> {
     /// What is true now.
     async fn look(&mut self) -> Observed {
         let mut latest = Observed::default();
-        self.weigh(&mut latest);
+        let due = self.baseline_due.take();
+        self.weigh(due, &mut latest);
         let scrapes = self.members.iter().map(|(member, _, admin)| async { (*member, scrape(admin).await) });
         let (scrapes, stats) = tokio::join!(join_all(scrapes), self.control.stats());
         let scrapes: BTreeMap<Member, Scrape> =
             scrapes.into_iter().filter_map(|(member, scrape)| Some((member, scrape?))).collect();
-        let total = |series: &str| {
-            let sums = scrapes.values().filter_map(|scrape| scrape.sum(series, &[], &[]));
-            sums.reduce(|sum, value| sum + value)
-        };
+        let expected = self.expected();
+        let total = |series: &str| total(&expected, &scrapes, series);
         latest.put(Figure::Panics, total("mercury_handler_panics_total"));
         latest.put(Figure::SpansLost, total("mercury_telemetry_dropped_spans_total"));
-        if let Some(experiment) = Member::parse("experiment").and_then(|member| scrapes.get(&member)) {
-            effects(experiment, &mut latest);
+        if let Some(experiment) = scrapes.get(&Member::EXPERIMENT) {
+            let conflicts = experiment.sum("mercury_exposures_total", &[("outcome", "conflict")], &[]);
+            latest.put(Figure::Conflicts, conflicts);
         }
-        let now = MonotonicClock.now();
         if let Some(home) = scrapes.get(&Member::HOME_API) {
-            self.seen.borrow_mut().heard = Some(now);
-            let open = home.sum("mercury_connections_open", &[("server", "home-api")], &[]);
-            latest.put(Figure::FloodOpen, open.map(|open| open / f64::from(self.home.connections_max)));
+            latest.put(Figure::Ambiguous, ambiguous(home));
+            self.connections(due, home, &mut latest);
         }
-        if !self.home_leaves.get() {
-            let heard = self.seen.borrow().heard;
-            latest.put(Figure::Blind, heard.map(|heard| (now - heard).as_secs_f64()));
-        }
+        let mut seen = self.seen.borrow_mut();
+        let now = MonotonicClock.now();
+        seen.heard.extend(scrapes.keys().map(|member| (*member, now)));
+        latest.put(Figure::Blind, silence(&expected, &seen.heard, now).map(Nanos::as_secs_f64));
         if let (Some(dependency), Ok(stats)) = (self.dependency, stats) {
             harm(dependency, &stats, &mut latest);
         }
         latest
     }
 
-    /// Memory of each member; growth counts from the baseline on.
-    fn weigh(&self, latest: &mut Observed) {
-        let mut seen = self.seen.borrow_mut();
+    /// The members that must answer.
+    fn expected(&self) -> Vec<Member> {
+        let leaves = self.home_leaves.get().then_some(Member::HOME_API);
+        self.members.iter().map(|(member, ..)| *member).filter(|member| Some(*member) != leaves).collect()
+    }
+
+    /// Memory of each member; growth counts from the baseline on, and what comes and goes between two looks counts as well.
+    fn weigh(&self, due: bool, latest: &mut Observed) {
+        let seen = &mut *self.seen.borrow_mut();
         for (member, pid, _) in &self.members {
             let Ok(usage) = usage::read(*pid) else { continue };
             seen.now.insert(*member, usage.rss_bytes);
+            // Where the mark cannot be set back, it may be that of the start, and what is there at the looks has to do.
+            let most = if seen.marked.contains(member) { usage.rss_peak_bytes } else { usage.rss_bytes };
+            if due {
+                seen.baseline.insert(*member, usage.rss_bytes);
+                if usage::reset_peak(*pid).is_ok() {
+                    seen.marked.insert(*member);
+                }
+            }
             if *member == Member::HOME_API {
-                latest.put(Figure::HomeMemory, usage.rss_bytes as f64 / MIB);
-                let budget = self.home.memory_bytes.map(|bytes| usage.rss_bytes as f64 / bytes as f64);
+                latest.put(Figure::HomeMemory, most as f64 / MIB);
+                let budget = self.home.memory_bytes.map(|bytes| most as f64 / bytes as f64);
                 latest.put(Figure::FloodMemory, budget);
             }
+            if let Some(first) = seen.baseline.get(member) {
+                let peak = seen.peak.entry(*member).or_insert(*first);
+                *peak = (*peak).max(most);
+                latest.raise(Figure::MemoryGrowth, most.saturating_sub(*first) as f64 / MIB);
+            }
         }
-        if self.baseline_due.take() {
-            seen.baseline = seen.now.clone();
+    }
+
+    /// Connections of home-api, counted in the kernel's list of its sockets where there is a flood. Only what it has beside
+    /// them, its listeners and its own connections to others, is told with its help, at the baseline.
+    fn connections(&self, due: bool, home: &Scrape, latest: &mut Observed) {
+        let flooded = self.home.memory_bytes.is_some();
+        let pid = self.members.iter().find(|(member, ..)| *member == Member::HOME_API).map(|(_, pid, _)| *pid);
+        let Some(sockets) = pid.filter(|_| flooded).and_then(|pid| usage::sockets(pid).ok()) else { return };
+        let mut seen = self.seen.borrow_mut();
+        if due {
+            let open = home.sum("mercury_connections_open", &[("server", "home-api")], &[]);
+            seen.other_sockets = open.map(|open| sockets.saturating_sub(open as u32));
         }
-        let Seen { baseline, peak, now, .. } = &mut *seen;
-        for (member, first) in baseline.iter() {
-            let Some(bytes) = now.get(member) else { continue };
-            let most = peak.entry(*member).or_insert(*first);
-            *most = (*most).max(*bytes);
-            latest.raise(Figure::MemoryGrowth, bytes.saturating_sub(*first) as f64 / MIB);
-        }
+        let held = seen.other_sockets.map(|others| sockets.saturating_sub(others));
+        let bound = f64::from(self.home.connections_max);
+        latest.put(Figure::FloodOpen, held.map(|held| f64::from(held) / bound));
     }
 }
 
@@ -173,13 +203,29 @@ impl Observed {
     }
 }
 
-fn effects(experiment: &Scrape, latest: &mut Observed) {
-    let outcome = |name: &str| experiment.sum("mercury_exposures_total", &[("outcome", name)], &[]);
-    let offered = experiment.sum("mercury_exposures_offered_total", &[], &[]);
-    // Nothing offered means that nothing can be ambiguous, which is known.
-    let share = |part: f64| offered.map(|offered| if offered > 0.0 { part / offered } else { 0.0 });
-    latest.put(Figure::Ambiguous, outcome("ambiguous").and_then(share));
-    latest.put(Figure::Conflicts, outcome("conflict"));
+/// A counter of all who are expected, together; `None` when one of them did not answer, or none has it.
+fn total(expected: &[Member], scrapes: &BTreeMap<Member, Scrape>, series: &str) -> Option<f64> {
+    if expected.iter().any(|member| !scrapes.contains_key(member)) {
+        return None;
+    }
+    let sums = scrapes.values().filter_map(|scrape| scrape.sum(series, &[], &[]));
+    sums.reduce(|sum, value| sum + value)
+}
+
+/// How long the one who has been silent for longest has been.
+fn silence(expected: &[Member], heard: &BTreeMap<Member, Nanos>, now: Nanos) -> Option<Nanos> {
+    expected.iter().filter_map(|member| Some(now.saturating_sub(*heard.get(member)?))).max()
+}
+
+/// Requests that home-api ended because of an exposure that nobody can know about, over requests offered; `None` before there
+/// are enough of them.
+fn ambiguous(home: &Scrape) -> Option<f64> {
+    let server = ("server", "home-api");
+    let offered = home.sum("mercury_requests_offered_total", &[server], &[])?;
+    let ended =
+        |outcome| home.sum("mercury_requests_finished_total", &[server, ("outcome", outcome)], &[]);
+    let ambiguous = ended("effect_ambiguous")? + ended("effect_ambiguous_deadline")?;
+    (offered >= REQUESTS_MIN).then(|| ambiguous / offered)
 }
 
 fn harm(dependency: Dependency, stats: &Stats, latest: &mut Observed) {
@@ -222,21 +268,41 @@ mod tests {
     }
 
     #[test]
-    fn no_exposure_at_all_is_no_ambiguous_one() {
-        let text = |offered: u32, ambiguous: u32| {
+    fn pages_that_end_for_an_ambiguous_effect_are_counted_as_home_api_names_them() {
+        use base::Reason;
+        let text = |offered: u32, unknown: u32, unanswered: u32| {
+            let finished = |reason: Reason, count: u32| {
+                let outcome = reason.as_str();
+                format!("mercury_requests_finished_total{{server=\"home-api\",outcome=\"{outcome}\"}} {count}\n")
+            };
             Scrape::new(format!(
-                "mercury_exposures_offered_total {offered}\n\
-                 mercury_exposures_total{{outcome=\"ambiguous\"}} {ambiguous}\n\
-                 mercury_exposures_total{{outcome=\"conflict\"}} 0\n"
+                "mercury_requests_offered_total{{server=\"home-api\"}} {offered}\n\
+                 mercury_requests_offered_total{{server=\"admin\"}} 9000\n{}{}{}",
+                finished(Reason::EffectAmbiguous, unknown),
+                finished(Reason::EffectAmbiguousDeadline, unanswered),
+                finished(Reason::DeadlineExceeded, 70),
             ))
         };
-        let share = |scrape: Scrape| {
-            let mut latest = Observed::default();
-            effects(&scrape, &mut latest);
-            latest.get(Figure::Ambiguous, None)
-        };
-        assert_eq!(share(text(0, 0)), Some(0.0));
-        assert_eq!(share(text(200, 3)), Some(0.015));
-        assert_eq!(share(Scrape::new("# EOF\n")), None);
+        assert_eq!(ambiguous(&text(200, 0, 0)), Some(0.0));
+        assert_eq!(ambiguous(&text(200, 3, 1)), Some(0.02), "a stop condition can fire");
+        assert_eq!(ambiguous(&text(99, 3, 0)), None, "too few to say");
+        assert_eq!(ambiguous(&Scrape::new("# EOF\n")), None);
+    }
+
+    #[test]
+    fn a_member_that_does_not_answer_is_missed() {
+        let expected = [Member::HOME_API, Member::EXPERIMENT];
+        let scrape = |lost: u32| Scrape::new(format!("mercury_lost_total {lost}\n"));
+        let mut scrapes = BTreeMap::from([(Member::HOME_API, scrape(2))]);
+        assert_eq!(total(&expected, &scrapes, "mercury_lost_total"), None);
+        assert_eq!(total(&expected[..1], &scrapes, "mercury_lost_total"), Some(2.0));
+        scrapes.insert(Member::EXPERIMENT, scrape(3));
+        assert_eq!(total(&expected, &scrapes, "mercury_lost_total"), Some(5.0));
+        let heard = BTreeMap::from([
+            (Member::HOME_API, Nanos::from_secs(9)),
+            (Member::EXPERIMENT, Nanos::from_secs(4)),
+        ]);
+        assert_eq!(silence(&expected, &heard, Nanos::from_secs(10)), Some(Nanos::from_secs(6)));
+        assert_eq!(silence(&expected[..1], &heard, Nanos::from_secs(10)), Some(Nanos::from_secs(1)));
     }
 }

@@ -74,7 +74,7 @@ impl Reloader {
     pub async fn reload(&self) -> Result<Looked, Rejected> {
         let Some(requests) = &self.requests else {
             let detail = "the process goes by the built-in policy; start it with --policy FILE";
-            return Err(self.account.rejected(Rejected::new(Cause::Unreadable, detail)));
+            return Err(Rejected::new(Cause::Unreadable, detail));
         };
         let (answer, answered) = oneshot::channel();
         // Both fail only once the task has ended, which it does when the process shuts down, or when it panicked.
@@ -166,7 +166,7 @@ impl Account {
 /// `Failed` when the system refuses a handler for SIGHUP.
 pub fn keep(host: &Host, source: Source, text: String) -> Result<Reloader, StartError> {
     let account = Arc::new(Account::new(host, source.path.clone()));
-    // One of several listeners, maybe: a process may have taken the signal over before it came this far.
+    // Taken over without a file as well: its default action would end the process.
     let mut hangups = signal(SignalKind::hangup()).map_err(|error| StartError::Failed(error.to_string()))?;
     let (requests, mut asked) = mpsc::channel::<Answer>(REQUESTS_MAX);
     let requests = source.path.is_some().then_some(requests);
@@ -182,7 +182,8 @@ pub fn keep(host: &Host, source: Source, text: String) -> Result<Reloader, Start
             }
         };
         let account = told.account;
-        let mut course = Course { content: Content::new(path, text), source, policies, points, account };
+        let content = Content::new(path, text);
+        let mut course = Course { content, source, policies, points, account, refused: None };
         let mut ticks = time::interval(LOOK.into());
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -216,6 +217,8 @@ struct Course {
     policies: Policies,
     points: Points,
     account: Arc<Account>,
+    /// Why the content that was refused last was, under the policy of that generation.
+    refused: Option<(u64, Rejected)>,
 }
 
 impl Course {
@@ -224,11 +227,19 @@ impl Course {
         let unchanged = Ok(Looked::Unchanged(self.policies.current().generation));
         let text = match self.content.look(asked).await {
             Found::Nothing => return unchanged,
-            Found::Unreadable(error) => {
-                return Err(self.account.rejected(Rejected::new(Cause::Unreadable, error)));
+            Found::Unreadable { error, news } => {
+                let rejected = Rejected::new(Cause::Unreadable, error);
+                return Err(if news { self.account.rejected(rejected) } else { rejected });
             }
             Found::News(text) => text,
         };
+        // Known to be bad, and nothing has changed since: who asks is told again what is wrong.
+        if let Some((generation, rejected)) = &self.refused
+            && self.content.is_refused(&text)
+            && *generation == self.policies.current().generation
+        {
+            return Err(rejected.clone());
+        }
         match self.replace(&text).await {
             Ok(policy) => {
                 self.content.taken(text);
@@ -236,6 +247,9 @@ impl Course {
                 Ok(Looked::Taken(policy.generation))
             }
             Err(rejected) => {
+                let generation = self.policies.current().generation;
+                // What broke off may succeed when it is asked for again; anything else stays wrong.
+                self.refused = (rejected.cause != Cause::Interrupted).then(|| (generation, rejected.clone()));
                 // A content is told and counted once, however often it is asked about.
                 if self.content.refused(text) { Err(self.account.rejected(rejected)) } else { Err(rejected) }
             }

@@ -410,6 +410,13 @@ async fn a_peer_that_takes_no_new_connection_leaves_the_old_one_in_use() {
     let change = rig.link.reconfigure(config);
     assert!(tokio::time::timeout(Duration::from_secs(3), change).await.is_err(), "it goes on trying");
     assert_eq!((rig.link.config(), rig.ask(SECOND).await.code), (CONFIG, 0));
+    // Asked for other bounds, and then for those that are in force: both end, and nobody goes on trying for the first.
+    let first = rig.link.reconfigure(config);
+    let withdrawn = async { tokio::join!(first, rig.link.reconfigure(CONFIG)) };
+    tokio::time::timeout(SECOND.into(), withdrawn).await.expect("it was withdrawn");
+    let dials = rig.net.dials();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!((rig.net.dials(), rig.link.config()), (dials, CONFIG));
     // Asked again, and answered.
     rig.net.route(peer.route());
     rig.link.reconfigure(config).await;

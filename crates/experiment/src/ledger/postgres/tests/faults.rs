@@ -71,6 +71,16 @@ async fn a_server_that_falls_silent_is_given_up_within_the_bound() {
         matches!(&result, Err(WriteError::KnownAbsent(detail)) if detail.contains("within 500 ms")),
         "{result:?}"
     );
+    assert_eq!(
+        proxy.met(),
+        1,
+        "who is silent is not asked again, on a connection that was used before either"
+    );
+    proxy.set(Fault::None);
+    assert_eq!(ledger.probe().await, Ok(()));
+    proxy.set(Fault::SilentFrom("SAVEPOINT probe"));
+    assert!(ledger.probe().await.expect_err("silent").contains("within 500 ms"));
+    assert_eq!(proxy.met(), 1, "nor by a probe");
     proxy.set(Fault::SilentFrom("COMMIT\0"));
     let result = record(&mut ledger, &exposures(0..3)).await;
     assert!(is_unknown(&result), "{result:?}");
@@ -175,4 +185,44 @@ async fn a_server_that_is_down_is_known_absent_and_it_heals() {
         assert_eq!(count(&server, "ledger"), written, "what was acknowledged, and no more");
     }
     assert_eq!(fresh(&record(&mut ledger, &exposures(0..written + 3)).await.expect("up")), 3);
+}
+
+#[tokio::test]
+async fn what_the_server_itself_does_not_know_of_a_commit_is_unknown() {
+    let Some((server, name)) = place() else { return };
+    let mut ledger = open(&server, &name, PATIENT).await;
+    for (code, known) in [("40001", true), ("40003", false)] {
+        server.psql(
+            &name,
+            &format!(
+                "CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS \
+                 $$ BEGIN RAISE EXCEPTION 'refused' USING ERRCODE = '{code}'; END $$; \
+                 DROP TRIGGER IF EXISTS refuse ON exposure; \
+                 CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON exposure DEFERRABLE INITIALLY DEFERRED \
+                 FOR EACH ROW EXECUTE FUNCTION refuse()"
+            ),
+        );
+        let result = record(&mut ledger, &exposures(0..3)).await;
+        assert!(if known { is_absent(&result) } else { is_unknown(&result) }, "{code}: {result:?}");
+    }
+}
+
+/// A commit is flushed at once only when its transaction wrote to the log before; on a server whose background writer
+/// sleeps, the log then stands further on.
+#[tokio::test]
+async fn a_probe_reaches_the_disk_and_leaves_no_row() {
+    let Some(server) = Server::start(&["wal_writer_delay=10s"]) else { return };
+    let mut ledger = open_at(&server.database("ledger"), PATIENT).await.expect("a ledger");
+    let mut watcher = other(&server, "ledger").await;
+    let flushed = async |watcher: &mut PgConnection| -> i64 {
+        let sql = "SELECT (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::bigint";
+        sqlx::query_scalar(sql).fetch_one(watcher).await.expect("a place in the log")
+    };
+    for _ in 0..5 {
+        let before = flushed(&mut watcher).await;
+        assert_eq!(ledger.probe().await, Ok(()));
+        let bytes = flushed(&mut watcher).await - before;
+        assert!(bytes > 64 * 100, "a batch's worth of log is on disk: {bytes} bytes");
+    }
+    assert_eq!(count(&server, "ledger"), 0);
 }

@@ -5,7 +5,10 @@ use std::{
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     os::unix::net::UnixStream,
     path::PathBuf,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
     thread,
 };
 
@@ -26,6 +29,7 @@ pub(super) enum Fault {
 pub(super) struct Proxy {
     at: SocketAddr,
     fault: Arc<Mutex<Fault>>,
+    met: Arc<AtomicUsize>,
 }
 
 impl Proxy {
@@ -34,20 +38,27 @@ impl Proxy {
         let at = listener.local_addr().expect("an address");
         let fault = Arc::new(Mutex::new(Fault::None));
         let shared = Arc::clone(&fault);
+        let met = Arc::new(AtomicUsize::new(0));
+        let meet = Arc::clone(&met);
         thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 match UnixStream::connect(&server) {
-                    Ok(server) => carry(client, server, &shared),
+                    Ok(server) => carry(client, server, &shared, &meet),
                     Err(_) => drop(client),
                 }
             }
         });
-        Self { at, fault }
+        Self { at, fault, met }
     }
 
     /// Where the database is, seen from here.
     pub(super) fn url(&self, database: &str) -> String {
         format!("postgres://mercury@{}/{database}", self.at)
+    }
+
+    /// How many times something has happened since it was last asked.
+    pub(super) fn met(&self) -> usize {
+        self.met.swap(0, Ordering::AcqRel)
     }
 
     pub(super) fn set(&self, fault: Fault) {
@@ -63,17 +74,22 @@ enum Told {
     Silence,
 }
 
-fn carry(client: TcpStream, server: UnixStream, fault: &Arc<Mutex<Fault>>) {
+fn carry(client: TcpStream, server: UnixStream, fault: &Arc<Mutex<Fault>>, met: &Arc<AtomicUsize>) {
     let told = Arc::new(Mutex::new(Told::Carry));
     let (mut from_client, mut to_server) =
         (client.try_clone().expect("a descriptor"), server.try_clone().expect("a descriptor"));
-    let (fault, tell) = (Arc::clone(fault), Arc::clone(&told));
+    let (fault, tell, met) = (Arc::clone(fault), Arc::clone(&told), Arc::clone(met));
     thread::spawn(move || {
         let mut buffer = [0_u8; 1 << 16];
         while let Some(count) = read(&mut from_client, &mut buffer) {
             let says = |text: &str| buffer[..count].windows(text.len()).any(|part| part == text.as_bytes());
             let fault = *fault.lock().expect("no thread panics with it");
             let mut told = tell.lock().expect("no thread panics with it");
+            let at = match fault {
+                Fault::None => None,
+                Fault::CutBefore(text) | Fault::CutAfter(text) | Fault::SilentFrom(text) => Some(text),
+            };
+            met.fetch_add(usize::from(at.is_some_and(says)), Ordering::AcqRel);
             match fault {
                 Fault::CutBefore(text) if says(text) => break,
                 Fault::CutAfter(text) if says(text) => *told = Told::CutAtAnswer,
