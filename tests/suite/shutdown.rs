@@ -83,7 +83,10 @@ async fn open(suite: &Suite, series: &str) -> f64 {
 const DRAIN: Nanos = Nanos::from_millis(1_500);
 
 fn options() -> Options {
-    Options::quick().policy("", "drain_ms", "1500").policy("services.home-api", "timeout_max_ms", "10000")
+    Options::quick()
+        .policy("limits", "write_stall_timeout_ms", "60000")
+        .policy("", "drain_ms", "1500")
+        .policy("services.home-api", "timeout_max_ms", "10000")
 }
 
 /// Everything that could hold a drain and must not, and a load that is under way.
@@ -131,7 +134,8 @@ impl Attached {
 
 #[tokio::test]
 async fn a_reader_that_takes_its_time_is_waited_for_and_the_drain_is_clean() {
-    let mut suite = Suite::start_with(options()).await;
+    // As long as it takes: nothing here is about the bound.
+    let mut suite = Suite::start_with(options().policy("", "drain_ms", "30000")).await;
     // The whole body is handed over with the first byte of window, and the rest of it waits in this process.
     let (body, window, _sender) = Reader::ask(&suite, 1, "slow").await.begin().await;
     eventually("its bytes wait", async || open(&suite, "mercury_response_bytes_waiting").await > 0.0).await;
@@ -152,13 +156,9 @@ async fn a_reader_that_takes_its_time_is_waited_for_and_the_drain_is_clean() {
     let report = suite.member("home-api").report().await;
     assert!(report.is_clean() && !report.escalated, "{report:?}");
     assert_eq!((report.cut_exchanges, report.cut_readers), (0, 0));
-    assert!(report.took < DRAIN, "{report:?}");
     let phases = [Stage::Quiescing, Stage::Closing, Stage::Draining, Stage::Reconciling];
     let spent = phases.map(|stage| report.spent[stage.index()]);
-    assert!(
-        spent[2] >= Nanos::from_millis(200)
-            && spent.iter().copied().fold(Nanos::ZERO, |a, b| a + b) <= report.took
-    );
+    assert!(spent.iter().copied().fold(Nanos::ZERO, |a, b| a + b) <= report.took, "{report:?}");
     suite.clear_faults().await;
     suite.finish_rest().await;
 }
@@ -166,7 +166,7 @@ async fn a_reader_that_takes_its_time_is_waited_for_and_the_drain_is_clean() {
 #[tokio::test]
 async fn readers_that_take_nothing_are_cut_at_the_bound_and_counted() {
     let mut suite = Suite::start_with(options()).await;
-    // One whose body was never asked for, one whose body waits in this process, one on HTTP/1 that reads nothing at all.
+    // One who grants nothing at all, and one who has granted a byte of what waits in this process.
     let (never, _window, _sender) = Reader::ask(&suite, 0, "never").await.begin().await;
     let (stuck, _window, _sender) = Reader::ask(&suite, 1, "stuck").await.begin().await;
     eventually("their answers wait", async || open(&suite, "mercury_responses_open").await == 2.0).await;
@@ -213,7 +213,7 @@ async fn a_process_takes_as_many_requests_as_its_bound_and_refuses_the_next_at_o
     // The least that the slots and the queue of the endpoint leave room for.
     let suite = Suite::start_with(Options::quick().policy("limits", "requests_max", "740")).await;
     suite.capacity(Dependency::Pricing, 2_000, 0).await;
-    suite.fault(Dependency::Pricing, Effect::DelayMs(700)).await;
+    suite.fault(Dependency::Pricing, Effect::Hang(true)).await;
     let client =
         ::wire::pricing::v1::pricing_service_client::PricingServiceClient::new(suite.link("pricing"));
     let calls: Vec<_> = (0..745)
@@ -230,6 +230,10 @@ async fn a_process_takes_as_many_requests_as_its_bound_and_refuses_the_next_at_o
             spawn(async move { client.get_prices(request).await.map(drop) })
         })
         .collect();
+    let overload = [("server", "pricing"), ("outcome", "overload")];
+    let overloaded = async || suite.scrape("pricing").await.sum("mercury_requests_finished_total", &overload);
+    eventually("all have come, and five too many", async || overloaded().await == 5.0).await;
+    suite.clear_faults().await;
     let mut refused = 0;
     for call in calls {
         if let Err(status) = call.await.expect("no panic") {
@@ -238,10 +242,7 @@ async fn a_process_takes_as_many_requests_as_its_bound_and_refuses_the_next_at_o
         }
     }
     assert_eq!(refused, 5);
-    let pricing = suite.scrape("pricing").await;
-    let overload = [("server", "pricing"), ("outcome", "overload")];
-    assert_eq!(pricing.sum("mercury_requests_finished_total", &overload), 5.0);
-    assert_eq!(pricing.sum("mercury_exchanges_open", &[]), 0.0);
-    suite.clear_faults().await;
+    assert_eq!(overloaded().await, 5.0);
+    assert_eq!(suite.scrape("pricing").await.sum("mercury_exchanges_open", &[]), 0.0);
     suite.finish().await;
 }

@@ -20,7 +20,7 @@ use std::{
 
 use base::{Identity, Origin};
 use serde::{Deserialize, Serialize};
-use wire::home::v2::GetHomeResponse;
+use wire::home::v2::{ExperimentArm, GetHomeResponse};
 
 use crate::{LoadError, outcome::Failed};
 
@@ -199,6 +199,20 @@ fn drain(feed: Receiver<Line>, mut file: BufWriter<File>) -> io::Result<BufWrite
     result.map(|()| file)
 }
 
+/// Writes a whole record of operations that somebody else sent and knows to the end.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn write_whole(path: &Path, run: Run, operations: &[Operation]) -> io::Result<()> {
+    let mut file = BufWriter::new(File::create(path)?);
+    write(&mut file, &Line::Run(run))?;
+    for operation in operations {
+        write(&mut file, &Line::Operation(operation.clone()))?;
+    }
+    write(&mut file, &Line::End(End { operations: operations.len() as u64, missed: 0 }))?;
+    file.flush()
+}
+
 fn write(file: &mut BufWriter<File>, line: &Line) -> io::Result<()> {
     serde_json::to_writer(&mut *file, line).map_err(io::Error::other)?;
     file.write_all(b"\n")
@@ -256,7 +270,7 @@ impl Note {
         if let Some(attempt) = operation.attempts.last_mut() {
             "ok".clone_into(&mut attempt.outcome);
         }
-        operation.arms = page.experiments.iter().map(arm).collect();
+        operation.arms = arms(page);
     }
 
     /// The attempt failed.
@@ -283,14 +297,16 @@ impl Drop for Note {
     }
 }
 
-fn arm(arm: &wire::home::v2::ExperimentArm) -> Arm {
-    Arm {
+/// The arms of a page.
+pub fn arms(page: &GetHomeResponse) -> Vec<Arm> {
+    let arm = |arm: &ExperimentArm| Arm {
         experiment_id: arm.experiment_id.clone(),
         experiment_version: arm.experiment_version,
         variant: arm.variant.clone(),
         event_id: arm.event_id.clone(),
         effect: arm.effect.clone(),
-    }
+    };
+    page.experiments.iter().map(arm).collect()
 }
 
 #[cfg(test)]

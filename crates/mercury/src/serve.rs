@@ -23,7 +23,10 @@ use runtime::{
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
 use serve::{Limits, Routes, listener, shell::DrainReport, telemetry};
-use tokio::net::TcpListener;
+use tokio::{
+    net::TcpListener,
+    signal::unix::{SignalKind, signal},
+};
 
 use crate::{exit::Exit, world};
 
@@ -148,7 +151,7 @@ pub(crate) struct Args {
     /// For rehearsals: the calendar of this process is off by so many milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 0, allow_negative_numbers = true)]
     calendar_offset_ms: i64,
-    /// For rehearsals: fail on purpose at a transition, as POINT=ACTION[@SHARE][/TIMES][,SEED], for instance after-commit=kill or
+    /// For rehearsals: fail on purpose at a transition, as `POINT=ACTION[@SHARE][/TIMES][,SEED]`, for instance `after-commit=kill` or
     /// before-send=fail@0.25,7. May be given once a point. Points: admitted, await-ready, before-send, partial-write,
     /// after-commit, respond, policy-swap, quiesce, close-producers, drain, reconcile, terminate. Actions: fail, hold, panic, kill.
     #[arg(long, value_name = "WHAT", value_parser = crate::inject::parse)]
@@ -274,6 +277,8 @@ fn warn_of_descriptors(connections_max: u32, descriptors: u64) {
 
 async fn serve(args: Args, mut process: Process, descriptors: u64) -> Result<DrainReport, Exit> {
     let signals = serve::shell::Signals::install().map_err(|error| Exit::Error(error.to_string()))?;
+    // Taken over from the start and for good, since its default action ends the process; who goes by a policy listens as well.
+    let _hangups = signal(SignalKind::hangup()).map_err(|error| Exit::Error(error.to_string()))?;
     let server = args.server;
     let listen = args.listen.unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], server.port())));
     let (main, main_at) = bind(listen).await?;

@@ -42,7 +42,7 @@ pub fn build(host: &Host, files: &Files) -> Result<(Routes, axum::Router), Start
     let parse = |text: &str| Issuer::parse(text).map_err(|error| error.to_string());
     let key =
         files.key.as_deref().map(|path| runtime::watch_file(host, "summary_key", path, parse)).transpose()?;
-    let emitter = key.map(|key| Emitter::new(key));
+    let emitter = key.map(Emitter::new);
     if let Some(emitter) = &emitter {
         host.registry.with(|registry| emitter.register(registry));
     }

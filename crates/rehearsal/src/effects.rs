@@ -179,7 +179,8 @@ async fn rehearse(options: &EffectsOptions) -> Result<(Report, RunInfo), Rehears
     let shared = stage.ledger.is_shared();
     stage.end().await;
     screen.clear();
-    let evidence = judge::Evidence { killed, generator, account, told, shared };
+    let core_mismatch = load.stages.iter().map(|stage| stage.all.core_mismatch).sum();
+    let evidence = judge::Evidence { killed, generator, core_mismatch, account, told, shared };
     let report = judge::report(options, evidence)?;
     Ok((report, RunInfo::new(started_unix_ms, MonotonicClock.now() - began, Vec::new())))
 }

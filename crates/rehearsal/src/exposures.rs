@@ -13,7 +13,7 @@ pub mod print;
 pub mod reconcile;
 pub mod records;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::pin::Pin;
 

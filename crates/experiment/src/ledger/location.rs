@@ -19,7 +19,7 @@ pub enum Location {
     /// An SQLite file, owned by one process.
     File(PathBuf),
     /// A PostgreSQL database.
-    Postgres(Database),
+    Postgres(Box<Database>),
 }
 
 /// A PostgreSQL database and how to connect to it.
@@ -58,7 +58,9 @@ impl Location {
         match text.split_once("://") {
             None if text.is_empty() => Err(LocationError(format!("is empty; {EXPECTED}"))),
             None => Ok(Self::File(PathBuf::from(text))),
-            Some(("postgres" | "postgresql", rest)) => Database::parse(rest).map(Self::Postgres),
+            Some(("postgres" | "postgresql", rest)) => {
+                Database::parse(rest).map(|database| Self::Postgres(Box::new(database)))
+            }
             // A path may hold a colon, but a scheme that is not known is a mistake and not a directory.
             Some(_) => Err(LocationError(format!("unknown scheme; {EXPECTED}"))),
         }
@@ -147,6 +149,14 @@ impl Database {
         PgConnection::connect_with(&self.options).await
     }
 
+    /// As [`Database::connect`], for a program that the server shows by this name.
+    ///
+    /// # Errors
+    /// When the server cannot be reached or refuses.
+    pub async fn connect_as(&self, name: &str) -> Result<PgConnection, sqlx::Error> {
+        PgConnection::connect_with(&self.options.clone().application_name(name)).await
+    }
+
     /// How to connect. Holds the password.
     pub(super) const fn options(&self) -> &PgConnectOptions {
         &self.options
@@ -182,7 +192,7 @@ mod tests {
     fn a_text_without_a_scheme_is_a_file() {
         for path in ["exposures.sqlite", "/var/lib/mercury/exposures.sqlite", "a:b", "postgres"] {
             assert!(
-                matches!(Location::parse(path), Ok(Location::File(file)) if file == PathBuf::from(path)),
+                matches!(Location::parse(path), Ok(Location::File(file)) if file == std::path::Path::new(path)),
                 "{path}"
             );
         }

@@ -3,18 +3,15 @@
 use std::{
     fs, io,
     path::{Path, PathBuf},
-    str::FromStr as _,
 };
 
-use experiment::ledger::{Location, audit};
+use experiment::ledger::{Location, audit, location::Database};
 use rehearsal::{
     effects::{self, Doing, Hold},
     exposures::{Row, Rows, Scan},
 };
 use sqlx::{
-    ConnectOptions as _, Connection as _, PgConnection, SqliteConnection,
-    postgres::{PgConnectOptions, PgSslMode},
-    sqlite::SqliteConnectOptions,
+    ConnectOptions as _, Connection as _, PgConnection, SqliteConnection, sqlite::SqliteConnectOptions,
 };
 
 /// What SQLite keeps beside a file, by what their names end with.
@@ -23,8 +20,6 @@ const BESIDE: [&str; 2] = ["-wal", "-shm"];
 /// A ledger from outside.
 pub(crate) struct Ledger {
     location: Location,
-    /// The location as it was said, with its password: what [`PgConnectOptions`] are made from.
-    said: String,
 }
 
 impl Ledger {
@@ -33,18 +28,17 @@ impl Ledger {
     /// # Errors
     /// What is wrong with `--ledger`.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let location = Location::parse(text).map_err(|error| error.to_string())?;
-        Ok(Self { location, said: text.to_owned() })
+        Ok(Self { location: Location::parse(text).map_err(|error| error.to_string())? })
     }
 
     fn fault(&self, error: &dyn std::fmt::Display) -> String {
         format!("{}: {error}", self.location)
     }
+}
 
-    async fn database(&self) -> Result<PgConnection, sqlx::Error> {
-        let options = PgConnectOptions::from_str(&self.said)?.ssl_mode(PgSslMode::Disable);
-        options.application_name("mercury rehearse effects").connect().await
-    }
+/// Where the suite writes and nowhere else: what is said of a location is read in one place.
+async fn connect(database: &Database) -> Result<PgConnection, sqlx::Error> {
+    database.connect_as("mercury rehearse effects").await
 }
 
 impl Rows for Ledger {
@@ -69,8 +63,8 @@ impl effects::Ledger for Ledger {
         Box::pin(async move {
             let rows = match &self.location {
                 Location::File(path) => empty_file(path, fresh).map_err(|error| self.fault(&error))?,
-                Location::Postgres(_) => {
-                    self.empty_database(fresh).await.map_err(|error| self.fault(&error))?
+                Location::Postgres(database) => {
+                    empty_database(database, fresh).await.map_err(|error| self.fault(&error))?
                 }
             };
             if rows {
@@ -84,34 +78,31 @@ impl effects::Ledger for Ledger {
         Box::pin(async move {
             let hold: Result<Box<dyn Hold>, sqlx::Error> = match &self.location {
                 Location::File(path) => Lock::of_file(path).await.map(|lock| Box::new(lock) as _),
-                Location::Postgres(_) => self.lock_database().await.map(|lock| Box::new(lock) as _),
+                Location::Postgres(database) => lock_database(database).await.map(|lock| Box::new(lock) as _),
             };
             hold.map_err(|error| self.fault(&error))
         })
     }
 }
 
-impl Ledger {
-    /// Whether the database holds rows, once those that may be removed are.
-    async fn empty_database(&self, fresh: bool) -> Result<bool, sqlx::Error> {
-        let mut connection = self.database().await?;
-        let there: bool = sqlx::query_scalar("SELECT to_regclass('exposure') IS NOT NULL")
-            .fetch_one(&mut connection)
-            .await?;
-        if !there {
-            return Ok(false);
-        }
-        if fresh {
-            sqlx::raw_sql("TRUNCATE exposure").execute(&mut connection).await?;
-        }
-        sqlx::query_scalar("SELECT EXISTS (SELECT FROM exposure)").fetch_one(&mut connection).await
+/// Whether the database holds rows, once those that may be removed are.
+async fn empty_database(database: &Database, fresh: bool) -> Result<bool, sqlx::Error> {
+    let mut connection = connect(database).await?;
+    let there: bool =
+        sqlx::query_scalar("SELECT to_regclass('exposure') IS NOT NULL").fetch_one(&mut connection).await?;
+    if !there {
+        return Ok(false);
     }
+    if fresh {
+        sqlx::raw_sql("TRUNCATE exposure").execute(&mut connection).await?;
+    }
+    sqlx::query_scalar("SELECT EXISTS (SELECT FROM exposure)").fetch_one(&mut connection).await
+}
 
-    async fn lock_database(&self) -> Result<Lock<PgConnection>, sqlx::Error> {
-        let mut connection = self.database().await?;
-        sqlx::raw_sql("BEGIN; LOCK TABLE exposure IN EXCLUSIVE MODE").execute(&mut connection).await?;
-        Ok(Lock(connection))
-    }
+async fn lock_database(database: &Database) -> Result<Lock<PgConnection>, sqlx::Error> {
+    let mut connection = connect(database).await?;
+    sqlx::raw_sql("BEGIN; LOCK TABLE exposure IN EXCLUSIVE MODE").execute(&mut connection).await?;
+    Ok(Lock(connection))
 }
 
 /// Whether the file holds anything, once what may be removed is.

@@ -105,7 +105,7 @@ impl Case {
                 .map(|arm| ServedVariant { name: arm.name, weight: arm.weight })
                 .collect(),
         });
-        let catalogue = Catalogue::new("home", served.collect(), OPERATIONS as u64);
+        let catalogue = Catalogue::new("home", served.collect());
         catalogue.write(&case.path("catalogue.json")).expect("written");
         case
     }

@@ -188,6 +188,21 @@ async fn the_second_signal_does_not_wait_for_the_bound_and_repeated_ones_are_one
     assert_eq!(code, Some(0), "{log}");
 }
 
+/// SIGHUP asks for a look at the policy's file, and ends nobody: not who has none, nor who has it and shuts down.
+#[tokio::test]
+async fn sighup_reloads_and_ends_nobody() {
+    let suite = Suite::start().await;
+    let mut experiment = suite.experiment(&[]).await;
+    suite.emulator().signal(Signal::HUP);
+    suite.write_policy(100);
+    experiment.signal(Signal::HUP);
+    experiment.until_series("mercury_policy_generation 100").await;
+    assert!(allocate(&experiment, "after-hup").await.is_ok(), "the emulator answers as well");
+    experiment.signal(Signal::TERM);
+    experiment.signal(Signal::HUP);
+    assert_eq!(experiment.ended().await.0, Some(0));
+}
+
 #[tokio::test]
 async fn a_step_that_fails_ends_nothing_and_is_told() {
     let suite = Suite::start().await;

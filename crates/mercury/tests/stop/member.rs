@@ -159,6 +159,15 @@ impl Member {
         (status.code(), self.log.lock().expect("sound").clone())
     }
 
+    /// Waits until a series has a value.
+    pub(crate) async fn until_series(&self, line: &str) {
+        let give_up = now() + PATIENCE;
+        while !self.metrics().await.lines().any(|told| told == line) {
+            assert!(now() < give_up, "it never told {line}");
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
     /// Waits until `/lifecycle` says so.
     pub(crate) async fn until(&self, what: &str, holds: impl Fn(&Value) -> bool) {
         let give_up = now() + PATIENCE;
@@ -235,6 +244,20 @@ impl Suite {
         let (policy, ledger) = (path(&self.policy), path(&ledger));
         let own = ["--policy", &policy, "--ledger", &ledger, "--emulator", &self.emulator.main];
         Member::start(&self.state, "experiment", &[&own, more].concat()).await
+    }
+
+    /// Replaces the policy of its services.
+    pub(crate) fn write_policy(&self, generation: u64) {
+        let shipped = model::policy::SHIPPED.1.lines();
+        let line = |line: &str| match line.starts_with("generation = ") {
+            true => format!("generation = {generation}\n"),
+            false => format!("{line}\n"),
+        };
+        fs::write(&self.policy, shipped.map(line).collect::<String>()).expect("written");
+    }
+
+    pub(crate) const fn emulator(&self) -> &Member {
+        &self.emulator
     }
 
     fn control(&self) -> EmulatorControlServiceClient<Link> {

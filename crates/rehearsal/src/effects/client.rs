@@ -1,14 +1,10 @@
 //! Client: single requests of the stories, each written down as the callers' are, so that the ledger can be reconciled after
 //! them as well.
 
-use std::{
-    fs,
-    io::{self, Write as _},
-    path::Path,
-};
+use std::{io, path::Path};
 
 use base::{WorkloadClass, headers};
-use load::record::{Arm, Attempt, End, Ending, Line, Operation, Run, SCHEMA};
+use load::record::{self, Attempt, Ending, Operation, Run, SCHEMA};
 use tonic::{
     Code, Request,
     metadata::MetadataValue,
@@ -20,6 +16,8 @@ use crate::slo::RehearsalError;
 
 /// Time for one answer.
 const TIMEOUT: &str = "2S";
+/// Says with a refusal that the effect may be there.
+const EFFECT: &str = "x-mercury-effect";
 /// Tenant of the stories; the data set has it.
 const TENANT: &str = "tenant-007";
 
@@ -99,8 +97,11 @@ impl Client {
         }
         let home = asked.at % self.homes.len();
         let answer = self.homes[home].clone().get_home(request).await.map(tonic::Response::into_inner);
+        let ambiguous = answer.as_ref().is_err_and(|status| {
+            status.metadata().get(EFFECT).is_some_and(|effect| effect.as_bytes() == b"ambiguous")
+        });
         let answer = answer.map_err(|status| status.code());
-        self.note(asked, subject, home, &answer);
+        self.note(asked, subject, home, &answer, ambiguous);
         answer
     }
 
@@ -110,9 +111,10 @@ impl Client {
         subject: String,
         home: usize,
         answer: &Result<GetHomeResponse, Code>,
+        ambiguous: bool,
     ) {
         let outcome = answer.as_ref().map_or_else(|code| format!("{code:?}"), |_| "ok".to_owned());
-        let arms = answer.as_ref().map(|page| page.experiments.iter().map(arm).collect()).unwrap_or_default();
+        let arms = answer.as_ref().map(record::arms).unwrap_or_default();
         self.asked.push(Operation {
             id: asked.id.to_owned(),
             tenant: TENANT.to_owned(),
@@ -121,11 +123,7 @@ impl Client {
             region: asked.region.to_owned(),
             origin: asked.origin.as_str().to_owned(),
             ended: if answer.is_ok() { Ending::Answered } else { Ending::Failed },
-            attempts: vec![Attempt {
-                target: u8::try_from(home).unwrap_or(u8::MAX),
-                outcome,
-                ambiguous: false,
-            }],
+            attempts: vec![Attempt { target: u8::try_from(home).unwrap_or(u8::MAX), outcome, ambiguous }],
             arms,
         });
     }
@@ -134,25 +132,6 @@ impl Client {
     pub(super) fn write(&self, path: &Path) -> io::Result<()> {
         let run =
             Run { schema: SCHEMA.to_owned(), targets: Vec::new(), id_prefix: "story".to_owned(), seed: 0 };
-        let end = End { operations: self.asked.len() as u64, missed: 0 };
-        let lines = std::iter::once(Line::Run(run))
-            .chain(self.asked.iter().cloned().map(Line::Operation))
-            .chain([Line::End(end)]);
-        let mut file = io::BufWriter::new(fs::File::create(path)?);
-        for line in lines {
-            serde_json::to_writer(&mut file, &line).map_err(io::Error::other)?;
-            file.write_all(b"\n")?;
-        }
-        file.flush()
-    }
-}
-
-fn arm(arm: &wire::home::v2::ExperimentArm) -> Arm {
-    Arm {
-        experiment_id: arm.experiment_id.clone(),
-        experiment_version: arm.experiment_version,
-        variant: arm.variant.clone(),
-        event_id: arm.event_id.clone(),
-        effect: arm.effect.clone(),
+        record::write_whole(path, run, &self.asked)
     }
 }

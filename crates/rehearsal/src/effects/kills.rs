@@ -40,8 +40,10 @@ pub(super) struct Killed {
     pub(super) rows_in_flight: u64,
     /// From each kill to a process that is ready, ascending.
     pub(super) restarts: Vec<Nanos>,
-    /// What did not come about.
+    /// What the suite did not do in time.
     pub(super) wrong: Vec<String>,
+    /// Why there were fewer kills than were asked for, when that was not the suite's doing.
+    pub(super) cut: Option<String>,
 }
 
 /// Draws of a seed, one after the other.
@@ -79,7 +81,7 @@ pub(super) async fn play(
             1 | 2 => Moment::Committing,
             _ => Moment::Any,
         };
-        kill(stage, member, moment, &mut draws, &mut killed).await?;
+        let moment = kill(stage, member, moment, &mut draws, &mut killed).await?;
         let at = MonotonicClock.now();
         let exited = stage.suite.exited().await;
         if exited.member != member {
@@ -90,7 +92,7 @@ pub(super) async fn play(
         killed.restarts.push(MonotonicClock.now() - at);
         killed.kills[moment as usize] += 1;
         if !stage.is_called() {
-            wrong(&mut killed, format!("the callers ended before kill {}", round + 1));
+            killed.cut = Some(format!("the callers ended before kill {}", round + 2));
             return Ok(killed);
         }
     }
@@ -104,18 +106,25 @@ pub(super) async fn play(
     Ok(killed)
 }
 
-/// Brings the moment about and kills.
+impl Moment {
+    /// The moment that it was: without a row that waited for the ledger, it is any.
+    const fn of(self, rows_waiting: u64) -> Self {
+        if rows_waiting == 0 { Self::Any } else { self }
+    }
+}
+
+/// Brings the moment about and kills. Says which moment it was in the end.
 async fn kill(
     stage: &Stage,
     member: Member,
     moment: Moment,
     draws: &mut Draws,
     killed: &mut Killed,
-) -> Result<(), RehearsalError> {
+) -> Result<Moment, RehearsalError> {
     let fault = |what: String| RehearsalError::Io { path: "ledger".into(), error: io::Error::other(what) };
     if moment == Moment::Any {
         stage.suite.kill(member);
-        return Ok(());
+        return Ok(moment);
     }
     let lock = stage.ledger.hold().await.map_err(fault)?;
     let mut waiting = 0.0;
@@ -125,14 +134,28 @@ async fn kill(
     };
     // Callers that are all waiting for a retry may submit nothing for a while; then it is a kill like any other.
     stage.until(HELD_MAX, submitted).await;
-    killed.rows_in_flight += waiting as u64;
+    let waiting = waiting as u64;
+    killed.rows_in_flight += waiting;
     if moment == Moment::Submitted {
         stage.suite.kill(member);
-        return lock.release().await.map_err(fault);
+        lock.release().await.map_err(fault)?;
+        return Ok(moment.of(waiting));
     }
     let wait = Nanos::new(draws.below(COMMIT_MAX.get()));
     lock.release().await.map_err(fault)?;
     time::sleep(wait.into()).await;
     stage.suite.kill(member);
-    Ok(())
+    Ok(moment.of(waiting))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_at_which_nothing_waited_is_any() {
+        for moment in [Moment::Any, Moment::Submitted, Moment::Committing] {
+            assert_eq!((moment.of(0), moment.of(1)), (Moment::Any, moment));
+        }
+    }
 }

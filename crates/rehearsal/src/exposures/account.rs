@@ -105,8 +105,8 @@ pub struct Account {
     pub retried: u64,
     /// Attempts whose answer said that the effect is ambiguous, or that had no answer.
     pub ambiguous: u64,
-    /// Operations that an earlier attempt had recorded although the answer to none said, or showed by breaking off, that this might
-    /// be so.
+    /// Operations with rows that no attempt owned up to: an attempt before the answered one had recorded them, or there was no page
+    /// at all, and the answer to none said, or showed by breaking off, that this might be so.
     pub undeclared: u64,
     /// Arms that callers were shown.
     pub arms: Arms,

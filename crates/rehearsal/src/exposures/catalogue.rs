@@ -23,8 +23,6 @@ pub struct Catalogue {
     pub surface: String,
     /// The experiments.
     pub experiments: Vec<Experiment>,
-    /// Answers that the emulator gave.
-    pub served: u64,
 }
 
 /// One experiment.
@@ -51,8 +49,8 @@ pub struct Variant {
 
 impl Catalogue {
     /// Of these experiments.
-    pub fn new(surface: &str, experiments: Vec<Experiment>, served: u64) -> Self {
-        Self { schema: SCHEMA.to_owned(), surface: surface.to_owned(), experiments, served }
+    pub fn new(surface: &str, experiments: Vec<Experiment>) -> Self {
+        Self { schema: SCHEMA.to_owned(), surface: surface.to_owned(), experiments }
     }
 
     /// Asks the emulator.
@@ -70,7 +68,7 @@ impl Catalogue {
                 .map(|arm| Variant { name: arm.variant, weight: arm.weight })
                 .collect(),
         });
-        Ok(Self::new(surface, experiments.collect(), told.served))
+        Ok(Self::new(surface, experiments.collect()))
     }
 
     /// Reads a file that [`Catalogue::write`] wrote.

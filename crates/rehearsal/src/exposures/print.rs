@@ -24,7 +24,7 @@ pub fn render(account: &Account, ledger: &str) -> String {
         "attempts",
         account.attempts,
         format!(
-            "{} operations retried, {} attempts with an open effect; {} operations recorded by an attempt that did not say so",
+            "{} operations retried, {} attempts with an open effect; {} operations with rows that no attempt owned up to",
             account.retried, account.ambiguous, account.undeclared
         ),
     );

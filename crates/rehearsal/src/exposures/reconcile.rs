@@ -104,7 +104,10 @@ struct Known {
     /// Class, region and origin, of every time that it was asked.
     asked: Vec<[String; 3]>,
     arms: Vec<Arm>,
+    /// A page came, with arms or without.
     answered: bool,
+    /// An attempt left its caller not knowing.
+    open: bool,
     /// Event and experiment of its rows.
     rows: Vec<([u8; 16], String)>,
 }
@@ -158,7 +161,8 @@ impl Share<'_> {
         if !known.asked.contains(&asked) {
             known.asked.push(asked);
         }
-        known.answered |= !arms.is_empty();
+        known.answered |= ended == Ending::Answered || !arms.is_empty();
+        known.open |= attempts.iter().any(is_open);
         for arm in arms {
             match arm.effect.as_str() {
                 "committed" => self.account.arms.committed += 1,
@@ -230,6 +234,8 @@ impl Share<'_> {
         let Self { account, known, catalogue, limits, .. } = self;
         let examples_max = limits.examples_max;
         for ((tenant, subject, request_id), known) in known {
+            // Nobody answered and everybody said that there is nothing.
+            account.undeclared += u64::from(!known.rows.is_empty() && !known.answered && !known.open);
             let mut experiments = HashSet::new();
             for arm in &known.arms {
                 let name =

@@ -18,7 +18,7 @@ use crate::Verdict;
 
 /// A ledger in memory.
 #[derive(Clone)]
-struct Held(Vec<Row>);
+pub(crate) struct Held(Vec<Row>);
 
 impl Rows for Held {
     fn scan<'a>(&'a self, each: &'a mut (dyn FnMut(Row) + Send)) -> Scan<'a> {
@@ -29,7 +29,7 @@ impl Rows for Held {
     }
 }
 
-fn catalogue() -> Catalogue {
+pub(crate) fn catalogue() -> Catalogue {
     let variant = |(name, weight): &(&str, u32)| Variant { name: (*name).to_owned(), weight: *weight };
     let experiment = |id: &str, version, variants: &[(&str, u32)]| Experiment {
         id: id.to_owned(),
@@ -40,7 +40,7 @@ fn catalogue() -> Catalogue {
         experiment("hero", 3, &[("control", 50), ("large", 50)]),
         experiment("badge", 2, &[("control", 1), ("badge", 1), ("retired", 0)]),
     ];
-    Catalogue::new("home", experiments, 100)
+    Catalogue::new("home", experiments)
 }
 
 /// What an operation leaves in the ledger.
@@ -93,17 +93,17 @@ fn operation(number: usize) -> Operation {
 }
 
 /// A record and a ledger that agree, and what a test does to them.
-struct Case {
+pub(crate) struct Case {
     home: TempDir,
     operations: Vec<Operation>,
-    ledger: Held,
+    pub(crate) ledger: Held,
     /// Whether the record has its last line.
     whole: bool,
     limits: Limits,
 }
 
 impl Case {
-    fn new(count: usize) -> Self {
+    pub(crate) fn new(count: usize) -> Self {
         let operations: Vec<Operation> = (0..count).map(operation).collect();
         let mut ledger = Held(operations.iter().flat_map(rows).collect());
         for (at, row) in ledger.0.iter_mut().enumerate() {
@@ -113,11 +113,11 @@ impl Case {
         Self { home, operations, ledger, whole: true, limits: Limits::default() }
     }
 
-    fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         self.home.path().join("record.ndjson")
     }
 
-    fn write(&self) {
+    pub(crate) fn write(&self) {
         let run = Run { schema: SCHEMA.to_owned(), targets: vec![], id_prefix: "op".to_owned(), seed: 1 };
         let end = End { operations: self.operations.len() as u64, missed: 0 };
         let lines = std::iter::once(Line::Run(run))
@@ -153,8 +153,11 @@ impl Case {
 async fn what_agrees_passes_and_is_counted() {
     let mut case = Case::new(20);
     // One caller left and one was never answered; the rows of one of them are there.
-    for (at, ended) in [(3, Ending::Departed), (4, Ending::Failed)] {
+    for (at, ended, outcome) in
+        [(3, Ending::Departed, "unanswered"), (4, Ending::Failed, "status_unavailable")]
+    {
         case.operations[at].ended = ended;
+        case.operations[at].attempts[0].outcome = outcome.to_owned();
         case.operations[at].arms.clear();
     }
     case.ledger.0.retain(|row| row.request_id != "op-4");
@@ -168,7 +171,7 @@ async fn what_agrees_passes_and_is_counted() {
     assert_eq!((account.attempts, account.retried), (21, 1));
     assert_eq!((account.arms.shown, account.arms.committed, account.arms.replayed), (36, 34, 2));
     assert_eq!((account.rows.total, account.rows.shown, account.rows.unshown), (38, 36, 2));
-    assert_eq!(account.why(), "");
+    assert_eq!((account.undeclared, account.why().as_str()), (0, ""));
 }
 
 /// An operation of several attempts, by target and outcome, of which an earlier one had recorded.
@@ -194,6 +197,34 @@ async fn who_replayed_and_who_did_not_say_so_are_told_apart() {
     let account = case.finds(&[]).await;
     assert_eq!((account.retried, account.ambiguous, account.undeclared), (4, 3, 1));
     assert_eq!((account.arms.replayed, account.arms.replayed_elsewhere), (10, 4));
+}
+
+#[tokio::test]
+async fn rows_without_a_page_are_owned_up_to_by_an_attempt_or_told() {
+    for (outcome, ambiguous, undeclared) in [
+        ("status_unavailable", false, 1),
+        ("status_unavailable", true, 0),
+        ("connection_lost", false, 0),
+        ("unanswered", false, 0),
+    ] {
+        let mut case = Case::new(3);
+        let operation = &mut case.operations[1];
+        operation.ended = Ending::Failed;
+        operation.arms.clear();
+        operation.attempts = vec![Attempt { target: 0, outcome: outcome.to_owned(), ambiguous }];
+        assert_eq!(case.finds(&[]).await.undeclared, undeclared, "{outcome} {ambiguous}");
+        // Without rows it was true.
+        case.ledger.0.retain(|row| row.request_id != "op-1");
+        assert_eq!(case.finds(&[]).await.undeclared, 0, "{outcome} {ambiguous}");
+    }
+}
+
+#[tokio::test]
+async fn a_page_without_any_arm_is_answered_for_all_that() {
+    let mut case = Case::new(5);
+    case.operations[2].arms.clear();
+    let account = case.finds(&[(Class::Misallocated, 2), (Class::Extra, 2)]).await;
+    assert_eq!((account.rows.shown, account.rows.unshown), (8, 0));
 }
 
 #[tokio::test]
@@ -294,7 +325,10 @@ async fn what_shows_nothing_is_inconclusive_and_a_gap_explains_orphans_alone() {
     let mut case = Case::new(0);
     assert_eq!(case.account().await.verdict, Verdict::Inconclusive);
     case = Case::new(3);
-    case.operations.iter_mut().for_each(|operation| operation.arms.clear());
+    for operation in &mut case.operations {
+        operation.ended = Ending::Failed;
+        operation.arms.clear();
+    }
     assert_eq!(case.account().await.verdict, Verdict::Inconclusive, "nobody was shown anything");
     case.ledger.0.clear();
     assert_eq!(case.account().await.verdict, Verdict::Inconclusive, "and there are no rows");

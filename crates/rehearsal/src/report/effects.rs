@@ -14,7 +14,7 @@ pub struct Effects {
     pub account: Account,
 }
 
-/// Kills by the moment that they were meant for.
+/// Kills by the moment that they came at: one that found no row waiting counts as any, whatever it was meant for.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Kills {
     /// All.

@@ -166,7 +166,7 @@ impl Account {
 /// `Failed` when the system refuses a handler for SIGHUP.
 pub fn keep(host: &Host, source: Source, text: String) -> Result<Reloader, StartError> {
     let account = Arc::new(Account::new(host, source.path.clone()));
-    // Taken over in any case: its default action would end the process.
+    // Taken over without a file as well: its default action would end the process.
     let mut hangups = signal(SignalKind::hangup()).map_err(|error| StartError::Failed(error.to_string()))?;
     let (requests, mut asked) = mpsc::channel::<Answer>(REQUESTS_MAX);
     let requests = source.path.is_some().then_some(requests);

@@ -30,7 +30,7 @@ fn place() -> Option<(Arc<Server>, String)> {
 
 fn database(url: &str) -> Database {
     match Location::parse(url).expect("a location") {
-        Location::Postgres(database) => database,
+        Location::Postgres(database) => *database,
         Location::File(_) => panic!("no file"),
     }
 }
