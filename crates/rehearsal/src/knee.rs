@@ -234,7 +234,8 @@ fn bounds(policy: &Policy) -> KneeBounds {
 
 /// A step whose latencies the emulator's own lateness may have made shows nothing, and neither does one without its timers.
 fn kept_time(generator_valid: bool, emulator_timer_ms: Option<f64>) -> bool {
-    generator_valid && emulator_timer_ms.is_some_and(|late| late <= gates::evidence::TIMER_LATENESS_P99_MAX_MS)
+    generator_valid
+        && emulator_timer_ms.is_some_and(|late| late <= gates::evidence::TIMER_LATENESS_P99_MAX_MS)
 }
 
 fn judged(

@@ -35,8 +35,8 @@ use load::{Plan, Rate, StagePlan};
 use model::{load_profile::Profile, policy::Policy, workload::Workload};
 
 use self::{
-    course::{Course, Ran},
     collector::Collector,
+    course::{Course, Ran},
     judge::Kept,
     losses::Losses,
     reload::{Ear, Edited},

@@ -32,7 +32,8 @@ async fn started(soft: u32, hard: u32) -> (String, u64) {
             break;
         }
     }
-    let limits = fs::read_to_string(format!("/proc/{}/limits", child.id().expect("it runs"))).expect("limits");
+    let limits =
+        fs::read_to_string(format!("/proc/{}/limits", child.id().expect("it runs"))).expect("limits");
     let files = limits.lines().find_map(|line| line.strip_prefix("Max open files")).expect("a line");
     let soft = files.split_ascii_whitespace().next().and_then(|limit| limit.parse().ok()).expect("a number");
     child.kill().await.expect("it ends");

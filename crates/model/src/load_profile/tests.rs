@@ -26,7 +26,8 @@ fn the_shipped_profiles_are_valid_and_each_has_conditions_of_both_kinds() {
         assert!(stops(Figure::Ambiguous) && stops(Figure::Panics), "{name}");
         assert!(stops(Figure::SpansLost) && stops(Figure::Blind), "{name}");
         assert!(stops(Figure::DependencyOverload), "{name}: harm to a dependency");
-        let collects = |one: &Condition| one.figure == Figure::SpansCollected && one.bound == Bound::AtLeast(1.0);
+        let collects =
+            |one: &Condition| one.figure == Figure::SpansCollected && one.bound == Bound::AtLeast(1.0);
         assert!(profile.accept.iter().any(collects), "{name}: no span would be lost if none were collected");
         assert!(stops(Figure::MemoryGrowth) || stops(Figure::FloodMemory), "{name}");
         // A stop condition is looser than the acceptance of the same figure, or the run could never be judged by it.
@@ -90,7 +91,10 @@ fn a_condition_must_be_measurable() {
         1,
     );
     let watched = faults(&watched).join("\n");
-    assert!(watched.contains("needs the key dependency") && watched.contains("without dependency"), "{watched}");
+    assert!(
+        watched.contains("needs the key dependency") && watched.contains("without dependency"),
+        "{watched}"
+    );
     let afterwards = told("figure = \"blind_s\"", "figure = \"core_mismatch\"");
     assert!(afterwards.contains("stop[3].figure"), "{afterwards}");
     let none = told("quick_ms = 10000", "quick_ms = 10000\nmeasured = false");

@@ -201,7 +201,10 @@ mod tests {
         let scope = |spans: usize| [field(1, b""), field(2, &name).repeat(spans)].concat();
         let one = [field(1, b"r"), field(2, &scope(1)), field(2, &scope(0))].concat();
         // A number, eight bytes and four bytes, which are skipped.
-        let other = [vec![4 << 3, 0x96, 0x01, 6 << 3 | 1, 0, 0, 0, 0, 0, 0, 0, 0, 7 << 3 | 5, 0, 0, 0, 0], field(2, &scope(2))];
+        let other = [
+            vec![4 << 3, 0x96, 0x01, 6 << 3 | 1, 0, 0, 0, 0, 0, 0, 0, 0, 7 << 3 | 5, 0, 0, 0, 0],
+            field(2, &scope(2)),
+        ];
         [field(1, &one), field(1, &other.concat())].concat()
     }
 

@@ -35,7 +35,8 @@ impl Losses {
     /// were lost; nothing when none was in flight.
     pub(super) fn at_signal(&self, signalled: Nanos, ready_until: Nanos) -> Observed {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut in_flight = all.iter().filter(|one| one.from <= ready_until && one.to >= signalled).peekable();
+        let mut in_flight =
+            all.iter().filter(|one| one.from <= ready_until && one.to >= signalled).peekable();
         let mut observed = Observed::default();
         if in_flight.peek().is_some() {
             observed.put(Figure::StopLost, in_flight.filter(|one| one.lost).count() as f64);

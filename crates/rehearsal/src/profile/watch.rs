@@ -23,7 +23,7 @@ use crate::{
 const INTERVAL: Duration = Duration::from_secs(1);
 const MIB: f64 = (1 << 20) as f64;
 /// Requests before a share of them says anything.
-const REQUESTS_MIN: f64 = 100.0;
+const REQUESTS_MIN: f64 = 200.0;
 
 /// What was seen so far; the worst of each figure, and the memory of each member.
 #[derive(Default)]
@@ -165,7 +165,8 @@ impl Watchman<'_> {
     /// them, its listeners and its own connections to others, is told with its help, at the baseline.
     fn connections(&self, due: bool, home: &Scrape, latest: &mut Observed) {
         let flooded = self.home.memory_bytes.is_some();
-        let pid = self.members.iter().find(|(member, ..)| *member == Member::HOME_API).map(|(_, pid, _)| *pid);
+        let pid =
+            self.members.iter().find(|(member, ..)| *member == Member::HOME_API).map(|(_, pid, _)| *pid);
         let Some(sockets) = pid.filter(|_| flooded).and_then(|pid| usage::sockets(pid).ok()) else { return };
         let mut seen = self.seen.borrow_mut();
         if due {
@@ -222,8 +223,7 @@ fn silence(expected: &[Member], heard: &BTreeMap<Member, Nanos>, now: Nanos) -> 
 fn ambiguous(home: &Scrape) -> Option<f64> {
     let server = ("server", "home-api");
     let offered = home.sum("mercury_requests_offered_total", &[server], &[])?;
-    let ended =
-        |outcome| home.sum("mercury_requests_finished_total", &[server, ("outcome", outcome)], &[]);
+    let ended = |outcome| home.sum("mercury_requests_finished_total", &[server, ("outcome", outcome)], &[]);
     let ambiguous = ended("effect_ambiguous")? + ended("effect_ambiguous_deadline")?;
     (offered >= REQUESTS_MIN).then(|| ambiguous / offered)
 }
@@ -273,7 +273,9 @@ mod tests {
         let text = |offered: u32, unknown: u32, unanswered: u32| {
             let finished = |reason: Reason, count: u32| {
                 let outcome = reason.as_str();
-                format!("mercury_requests_finished_total{{server=\"home-api\",outcome=\"{outcome}\"}} {count}\n")
+                format!(
+                    "mercury_requests_finished_total{{server=\"home-api\",outcome=\"{outcome}\"}} {count}\n"
+                )
             };
             Scrape::new(format!(
                 "mercury_requests_offered_total{{server=\"home-api\"}} {offered}\n\
@@ -285,7 +287,7 @@ mod tests {
         };
         assert_eq!(ambiguous(&text(200, 0, 0)), Some(0.0));
         assert_eq!(ambiguous(&text(200, 3, 1)), Some(0.02), "a stop condition can fire");
-        assert_eq!(ambiguous(&text(99, 3, 0)), None, "too few to say");
+        assert_eq!(ambiguous(&text(199, 3, 0)), None, "too few to say");
         assert_eq!(ambiguous(&Scrape::new("# EOF\n")), None);
     }
 
