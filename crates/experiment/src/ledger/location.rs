@@ -25,7 +25,7 @@ pub enum Location {
 /// A PostgreSQL database and how to connect to it.
 #[derive(Clone)]
 pub struct Database {
-    options: PgConnectOptions,
+    options: Box<PgConnectOptions>,
     shown: String,
 }
 
@@ -114,7 +114,7 @@ impl Database {
             shown = format!("{shown}?host={directory}");
             options = options.socket(directory);
         }
-        Ok(Self { options, shown })
+        Ok(Self { options: Box::new(options), shown })
     }
 
     /// The directory of a Unix socket, which is all that may be asked for. `sslmode=disable` says what is done anyway.
@@ -158,7 +158,7 @@ impl Database {
     }
 
     /// How to connect. Holds the password.
-    pub(super) const fn options(&self) -> &PgConnectOptions {
+    pub(super) fn options(&self) -> &PgConnectOptions {
         &self.options
     }
 }
