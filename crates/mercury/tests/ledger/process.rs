@@ -70,12 +70,17 @@ pub(crate) fn run(wrapper: Wrapper, environment: &[(&str, &str)], arguments: &[&
     command.arg("--exit-with-stdin").stdin(Stdio::null()).output().expect("it runs")
 }
 
+/// Between two looks. It orders nothing; it leaves the processors to who is looked at.
+#[expect(clippy::disallowed_methods, reason = "there is no runtime here, and nothing is synchronised by it")]
+fn pause() {
+    std::thread::sleep(std::time::Duration::from_millis(5));
+}
+
 pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let give_up = MonotonicClock.now() + PATIENCE;
     while !holds() {
         assert!(MonotonicClock.now() < give_up, "it never came about that {what}");
-        // It orders nothing; it leaves the processors to who is looked at.
-        std::thread::sleep(std::time::Duration::from_millis(5));
+        pause();
     }
 }
 
