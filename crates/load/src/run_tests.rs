@@ -288,6 +288,37 @@ fn failures_are_told_apart() {
     }
 }
 
+/// Keeps what was lost, and leaves the judging to the generator.
+#[derive(Debug, Default)]
+struct Losses(std::sync::Mutex<Vec<crate::Lost>>);
+
+impl crate::Observe for Losses {
+    fn answered(&self, _page: &crate::Observed<'_>) {}
+
+    fn lost(&self, lost: crate::Lost) {
+        self.0.lock().expect("no test panics with it").push(lost);
+    }
+
+    fn judges(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn a_lost_attempt_is_told_with_its_times_and_a_refused_one_is_not() {
+    for (behaviour, expected) in [(Behaviour::Cut, true), (Behaviour::Status("14"), false)] {
+        let server = Server::start(behaviour);
+        let losses = Arc::new(Losses::default());
+        let mut plan = plan(&server, 40);
+        plan.observer = Some(Arc::clone(&losses) as Arc<dyn crate::Observe>);
+        balanced(&drive(plan, arrivals(40, None)));
+        let lost = losses.0.lock().expect("no test panics with it");
+        assert_eq!(lost.len() >= 20, expected, "{behaviour:?}: {}", lost.len());
+        assert_eq!(lost.is_empty(), !expected, "{behaviour:?}");
+        assert!(lost.iter().all(|lost| lost.sent_at <= lost.lost_at));
+    }
+}
+
 #[test]
 fn a_stall_is_charged_to_everyone_who_was_due_during_it() {
     // Coordinated omission would show it to one request alone.
