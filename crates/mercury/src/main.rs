@@ -35,7 +35,6 @@ struct Cli {
 }
 
 #[derive(Debug, Subcommand)]
-#[expect(clippy::large_enum_variant, reason = "there is one of them in a process's life")]
 enum Command {
     /// Serve one service, or the emulator, in the foreground.
     Serve(serve::Args),
