@@ -113,8 +113,9 @@ async fn a_full_disk_takes_readiness_down_promises_nothing_and_heals() {
         assert!(matches!(status.code(), Code::Unavailable | Code::Unknown), "{status:?}");
         unsettled.push(id);
     }
-    let (status, said) = experiment.readyz();
-    assert_eq!(status, 503);
+    // Callers are told before the probe that follows.
+    eventually("readiness fell", || experiment.readyz().0 == 503);
+    let said = experiment.readyz().1;
     assert!(said.contains("exposure ledger: "), "{said}");
     let status = experiment.allocate("refused-at-once").await.expect_err("down");
     assert_eq!(status.code(), Code::Unavailable, "{status:?}");

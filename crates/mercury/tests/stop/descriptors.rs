@@ -12,7 +12,7 @@ use crate::member::soon;
 /// Starts an emulator with these limits of open files, waits until it is ready, and gives what it said and its soft limit.
 async fn started(soft: u32, hard: u32) -> (String, u64) {
     let serve = "serve emulator --listen 127.0.0.1:0 --admin 127.0.0.1:0 --control 127.0.0.1:0";
-    let script = format!("ulimit -Hn {hard} && ulimit -Sn {soft} && exec \"$0\" {serve}");
+    let script = format!("ulimit -Sn {soft} && ulimit -Hn {hard} && exec \"$0\" {serve}");
     let mut child = Command::new("/bin/bash")
         .args(["-c", &script, env!("CARGO_BIN_EXE_mercury")])
         .env_remove("MERCURY_LOG")
