@@ -228,6 +228,7 @@ impl<L: Ledger> Writer<L> {
 
     /// Writes until every recorder is gone and the queue is empty, then closes the ledger.
     pub async fn run(mut self) {
+        let mut alive = Alive(Some(Arc::clone(&self.standing)));
         loop {
             let Bounds { probe_interval, patience, .. } = *self.bounds.borrow_and_update();
             self.ledger.set_patience(patience);
@@ -250,6 +251,7 @@ impl<L: Ledger> Writer<L> {
                 }
             }
         }
+        alive.0 = None;
         self.ledger.close().await;
     }
 
@@ -321,6 +323,18 @@ fn fail(metrics: &Metrics, error: RecordError, waiters: Vec<(usize, Waiter)>) {
     for (rows, waiter) in waiters {
         if waiter.send(Err(error)).is_err() {
             metrics.unclaimed(rows);
+        }
+    }
+}
+
+/// Held while the writer runs. One that ends before its recorders do, by a panic, leaves nobody who records: whoever still asks is
+/// refused, and the process is not ready.
+struct Alive(Option<Arc<Standing>>);
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        if let Some(standing) = &self.0 {
+            standing.broke_off();
         }
     }
 }

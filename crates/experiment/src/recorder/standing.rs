@@ -67,6 +67,11 @@ impl Standing {
         }
     }
 
+    /// What writes is gone, and does not come back.
+    pub(super) fn broke_off(&self) {
+        self.fall("what records has ended; the process has to be started again");
+    }
+
     fn fall(&self, reason: &str) {
         self.condition.fails(reason);
         if !self.down.swap(true, Ordering::AcqRel) {

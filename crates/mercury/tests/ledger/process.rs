@@ -98,6 +98,12 @@ impl Process {
         let mut command = command(wrapper, &["serve", service]);
         command.args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--control", "127.0.0.1:0"]);
         command.args(["--exit-with-stdin", "--announce"]).arg(&announce).args(more);
+        if matches!(wrapper, Wrapper::ShortWritesFail) {
+            // What it says goes to the disk that fills up as well, as a log does that is kept in a file.
+            let log = directory.join(format!("{service}.log"));
+            fs::write(&log, [b'\n'; 8_192]).expect("written");
+            command.stderr(fs::File::options().append(true).open(&log).expect("a file"));
+        }
         let mut child = command.stdin(Stdio::piped()).spawn().expect("it runs");
         eventually(&format!("{service} announces itself"), || {
             assert_eq!(child.try_wait().expect("a child"), None, "{service} ended");

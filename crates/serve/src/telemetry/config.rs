@@ -142,6 +142,9 @@ impl LogConfig {
         let filter = EnvFilter::builder().parse(&self.filter);
         let filter = filter.map_err(|error| TelemetryError::Setting("log filter", error.to_string()))?;
         let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
+        // A line that cannot be written is lost. To say so on stderr would panic when that is what is full, and take the task that
+        // logged with it.
+        let lines = lines.log_internal_errors(false);
         Ok(match self.format {
             LogFormat::Human => Dispatch::new(lines.with_ansi(colours).finish()),
             LogFormat::Json => Dispatch::new(lines.json().flatten_event(true).finish()),

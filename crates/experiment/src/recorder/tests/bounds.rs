@@ -137,3 +137,35 @@ async fn what_waits_is_bounded_in_bytes_as_well() {
     };
     tokio::join!(writer.run(), script);
 }
+
+/// A store that is broken in a way that nobody thought of.
+struct Panics;
+
+impl Ledger for Panics {
+    async fn record(&mut self, _rows: &[&Exposure]) -> Result<Vec<Stored>, WriteError> {
+        panic!("expected by the test");
+    }
+
+    async fn probe(&mut self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn set_patience(&mut self, _patience: Patience) {}
+
+    async fn close(&mut self) {}
+}
+
+#[tokio::test]
+async fn a_writer_that_panics_takes_readiness_with_it_and_nobody_waits_for_it() {
+    let (standing, readiness) = ready();
+    let (recorder, writer) =
+        group_commit(Panics, fixed(WIDE), Arc::new(MonotonicClock), standing, Arc::new(Metrics::new()));
+    let pending = recorder.submit(three("op"));
+    let tasks = serve::supervisor::Supervisor::new();
+    tasks.start("exposure-writer", writer.run());
+    tasks.idle().await;
+    assert_eq!(tasks.counts().panicked, 1);
+    assert_eq!(answer(pending).await, Err(RecordError::Ambiguous), "it may have been committed");
+    assert!(matches!(readiness.get(), State::NotServing(reason) if reason.contains("started again")));
+    assert_eq!(recorder.submit(three("op")).err(), Some(RecordError::Down));
+}
