@@ -41,7 +41,7 @@ mod tests;
 
 use std::{
     collections::{HashMap, hash_map},
-    hash::Hash,
+    hash::{BuildHasher, Hash, RandomState},
 };
 
 use base::{Deadline, Nanos};
@@ -195,18 +195,19 @@ impl<K, W> Flight<K, W> {
     }
 }
 
-/// All flights of one kind of read. `K` is the key, `W` what a driver leaves with each waiter.
+/// All flights of one kind of read. `K` is the key, `W` what a driver leaves with each waiter, `S` how keys are hashed: as std
+/// does it, where callers choose the keys.
 #[derive(Debug)]
-pub struct Flights<K, W> {
+pub struct Flights<K, W, S = RandomState> {
     flights: Slots<Flight<K, W>>,
     /// The one flight of each key that can be joined. Always an open one.
-    joinable: HashMap<K, SlotId>,
+    joinable: HashMap<K, SlotId, S>,
     counts: Counts,
 }
 
-impl<K, W> Default for Flights<K, W> {
+impl<K, W, S: Default> Default for Flights<K, W, S> {
     fn default() -> Self {
-        Self { flights: Slots::new(), joinable: HashMap::new(), counts: Counts::default() }
+        Self { flights: Slots::new(), joinable: HashMap::default(), counts: Counts::default() }
     }
 }
 
@@ -215,6 +216,9 @@ impl<K: Eq + Hash + Clone, W> Flights<K, W> {
     pub fn new() -> Self {
         Self::default()
     }
+}
+
+impl<K: Eq + Hash + Clone, W, S: BuildHasher> Flights<K, W, S> {
 
     /// Lets a caller join the flight of its key, or start one. `deadline` is the caller's own.
     ///

@@ -60,6 +60,16 @@ impl Draws {
     }
 }
 
+impl Draws {
+    /// The draws of a call that a simulation knows by number alone: as many independent ones as [`Draws::call`] has, at a
+    /// tenth of the cost.
+    #[inline]
+    pub const fn numbered(&self, dependency: Dependency, number: u64, attempt: u32) -> CallDraw {
+        let state = mix::fold64(self.bases[dependency.index()], number);
+        CallDraw(mix::fold64(state, attempt as u64))
+    }
+}
+
 /// Folds the texts that a call is about into one key; order and boundaries count.
 pub fn key<'a>(parts: impl IntoIterator<Item = &'a str>) -> u64 {
     parts.into_iter().fold(0, |state, part| mix::fold_bytes(state, part.as_bytes()))

@@ -209,8 +209,12 @@ impl Mixture {
 
     /// A value of either mode for a class.
     pub fn for_class(&self, value: Nanos, class: WorkloadClass) -> Nanos {
-        let scaled =
-            u128::from(value.get()) * u128::from(self.factors[class.index()]) / u128::from(FACTOR_ONE);
+        let (value, factor) = (value.get(), self.factors[class.index()]);
+        // All but the wildest fit 64 bits, whose division is a multiplication.
+        if let Some(product) = value.checked_mul(factor) {
+            return Nanos::new(product / u64::from(FACTOR_ONE));
+        }
+        let scaled = u128::from(value) * u128::from(factor) / u128::from(FACTOR_ONE);
         Nanos::new(u64::try_from(scaled).unwrap_or(u64::MAX))
     }
 }

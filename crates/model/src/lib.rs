@@ -10,6 +10,7 @@ pub mod migration;
 pub mod names;
 pub mod policy;
 pub mod read;
+pub mod region;
 pub mod rollout;
 pub mod scale;
 pub mod scenario;

@@ -12,6 +12,7 @@ use crate::{
     faults::Faults,
     names,
     read::{self, Table, every},
+    region::Placement,
     scenario::plain_name,
 };
 
@@ -145,13 +146,28 @@ impl Workload {
 
     /// The schedule: a pure function of workload, seed and offer; without end, in bounded memory.
     pub fn arrivals(&self, seed: u64, offered: Offered) -> Arrivals {
-        Arrivals::new(self, seed, offered, &[])
+        Arrivals::new(self, seed, offered, &[], |_, _| 1.0)
+    }
+
+    /// What one of `domains` admission domains sees of the region's schedule, when `placement` says which of them serves whom.
+    /// `offered` is a domain's even part. Splitting a Poisson process by whom its events are about leaves Poisson processes that
+    /// know nothing of each other, so each domain has a schedule of its own by the same law.
+    pub fn arrivals_placed(
+        &self,
+        seed: u64,
+        offered: Offered,
+        placement: &Placement,
+        domain: u32,
+        domains: u32,
+    ) -> Arrivals {
+        let seed = mix::fold64(seed, u64::from(domain));
+        Arrivals::new(self, seed, offered, &[], |class, rank| placement.share(domain, domains, class, rank))
     }
 
     /// The same, with a rate of its own in each piece. Pieces of one rate make the schedule of [`Workload::arrivals`] at that
     /// rate.
     pub fn arrivals_by(&self, seed: u64, offered: Offered, pieces: &[Piece]) -> Arrivals {
-        Arrivals::new(self, seed, offered, pieces)
+        Arrivals::new(self, seed, offered, pieces, |_, _| 1.0)
     }
 
     /// Share of a class.

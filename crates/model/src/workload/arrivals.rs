@@ -153,7 +153,14 @@ pub struct Arrivals {
 }
 
 impl Arrivals {
-    pub(super) fn new(workload: &Workload, seed: u64, offered: Offered, pieces: &[Piece]) -> Self {
+    /// `weight` says how many times its share of a class's tenant, by rank from 0, is asked for here.
+    pub(super) fn new(
+        workload: &Workload,
+        seed: u64,
+        offered: Offered,
+        pieces: &[Piece],
+        weight: impl Fn(WorkloadClass, u32) -> f64,
+    ) -> Self {
         // Drawn at the largest rate and thinned to that of each piece: what remains is a Poisson process of its rate, and
         // groups stay whole.
         let most = pieces.iter().map(Piece::percent).max().unwrap_or(PERCENT);
@@ -162,15 +169,32 @@ impl Arrivals {
         let Coalescing { share, group_mean, group_max, .. } = workload.coalescing;
         let events_per_request = 1.0 - share + share / group_mean;
         let Offered { requests_per_s, key_scale } = offered;
-        let requests_per_s = requests_per_s * f64::from(most) / f64::from(PERCENT);
+        let zipf = |class: WorkloadClass, rank: u32| {
+            libm::pow(f64::from(rank + 1), -workload.classes[class.index()].skew)
+        };
+        // A class's share here over its share of the whole.
+        let placed = WorkloadClass::ALL.map(|class| {
+            let ranks = 0..workload.classes[class.index()].tenants;
+            let (here, whole) = ranks.fold((0.0, 0.0), |(here, whole), rank| {
+                let zipf = zipf(class, rank);
+                (here + zipf * weight(class, rank), whole + zipf)
+            });
+            here / whole
+        });
+        let class_shares =
+            WorkloadClass::ALL.map(|class| workload.classes[class.index()].share * placed[class.index()]);
+        // Exactly one where everybody has the weight of one, so that such a schedule does not move by a rounding.
+        let here = class_shares.iter().sum::<f64>() / workload.classes.iter().map(|class| class.share).sum::<f64>();
+        let requests_per_s = requests_per_s * f64::from(most) / f64::from(PERCENT) * here;
         let (period, duration) = (workload.waves.period.as_secs_f64(), workload.waves.duration.as_secs_f64());
         let wave = requests_per_s * workload.waves.requests_per_s / workload.region_requests_per_s;
         let calm = (requests_per_s * period - wave * duration) / (period - duration);
         let mut first = 0;
-        let tenants = workload.classes.map(|class| {
-            let start = first;
-            first += class.tenants;
-            (start, Cuts::of((1..=class.tenants).map(move |rank| libm::pow(f64::from(rank), -class.skew))))
+        let tenants = WorkloadClass::ALL.map(|class| {
+            let (start, count) = (first, workload.classes[class.index()].tenants);
+            first += count;
+            let weights: Vec<f64> = (0..count).map(|rank| zipf(class, rank) * weight(class, rank)).collect();
+            (start, Cuts::of(weights.iter().copied()))
         });
         let mut arrivals = Self {
             state: mix::fold64(mix::fold64(seed, 0x6172_7269_7661_6c73), u64::from(workload.version)),
@@ -179,7 +203,7 @@ impl Arrivals {
             period: workload.waves.period.get(),
             group_share: share / group_mean / events_per_request,
             group_sizes: group_sizes(group_mean, group_max),
-            classes: Cuts::of(workload.classes.iter().map(|class| class.share)),
+            classes: Cuts::of(class_shares.iter().copied()),
             tenants,
             regions: Cuts::of(workload.regions.iter().copied()),
             subjects: subjects(key_scale),
