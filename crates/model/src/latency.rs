@@ -85,6 +85,7 @@ impl Quantiles {
     }
 
     /// The value at 64 uniform bits, read as a fraction: 0 is the lower end, 2^63 the median.
+    #[inline]
     pub fn at(&self, bits: u64) -> Nanos {
         let upper = bits >> 63 == 1;
         let side = if upper { &self.edges[EDGES..] } else { &self.edges[..EDGES] };
@@ -174,12 +175,14 @@ impl Mixture {
     }
 
     /// The service time of a call.
+    #[inline]
     pub fn draw(&self, call: CallDraw, class: WorkloadClass) -> Nanos {
         let mode = if self.is_slow(call) { &self.slow } else { &self.body };
         self.for_class(mode.at(call.bits(Purpose::Latency)), class)
     }
 
     /// Whether a call falls into the slow mode.
+    #[inline]
     pub fn is_slow(&self, call: CallDraw) -> bool {
         self.slow_share.takes(call.bits(Purpose::SlowMode))
     }
@@ -208,6 +211,7 @@ impl Mixture {
     }
 
     /// A value of either mode for a class.
+    #[inline]
     pub fn for_class(&self, value: Nanos, class: WorkloadClass) -> Nanos {
         let (value, factor) = (value.get(), self.factors[class.index()]);
         // All but the wildest fit 64 bits, whose division is a multiplication.

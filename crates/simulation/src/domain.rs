@@ -263,7 +263,6 @@ impl<'a> Domain<'a> {
             calls,
             served,
             cpu,
-            bursts,
             flights: flights.started,
             joined: flights.joined,
             pressure: self.hold.came_on(),
@@ -285,7 +284,7 @@ impl<'a> Domain<'a> {
         self.arrived += 1;
         self.shell_deadlines();
         let departs = arrival.patience.map_or(Nanos::MAX, |patience| arrival.at + patience);
-        let page = self.pages.take(Page::new(arrival, departs));
+        let page = self.pages.take(arrival, departs, self.draws.operation(arrival.number));
         self.account.offered(&mut self.pages[page], arrival.at);
         if departs < Nanos::MAX {
             self.wheel.schedule(leaving(page), departs);
@@ -332,7 +331,8 @@ impl<'a> Domain<'a> {
                 if place.give_up_at < Nanos::MAX {
                     self.set_step(page, place.give_up_at);
                 }
-                self.pages[page].stage = Stage::Queued(place);
+                let entry = &mut self.pages[page];
+                (entry.stage, entry.place) = (Stage::Queued, Some(place));
             }
             Entered::Denied(denied) => self.refused(page, outcome(denied)),
         }
@@ -357,9 +357,9 @@ impl<'a> Domain<'a> {
 
     fn ask_endpoint(&mut self, page: PageId) {
         // Who has left meanwhile is somebody else, or nobody.
-        let Stage::Queued(_) = self.pages[page].stage else { return };
+        let Some(place) = self.pages[page].place.take() else { return };
         self.clear_step(page);
-        let Stage::Queued(place) = self.pages[page].take_stage() else { return };
+        self.pages[page].stage = Stage::Idle;
         let entered = self.endpoint.check(place, self.now, page);
         self.at_endpoint(page, entered);
     }
@@ -368,9 +368,11 @@ impl<'a> Domain<'a> {
     fn step(&mut self, page: PageId) {
         self.pages[page].stepping = false;
         match self.pages[page].take_stage() {
-            Stage::Queued(place) => {
-                let entered = self.endpoint.check(place, self.now, page);
-                self.at_endpoint(page, entered);
+            Stage::Queued => {
+                if let Some(place) = self.pages[page].place.take() {
+                    let entered = self.endpoint.check(place, self.now, page);
+                    self.at_endpoint(page, entered);
+                }
             }
             // Its own time is up before the flight's is.
             Stage::Flight(waiter) => {

@@ -130,6 +130,8 @@ impl Cuts {
 #[derive(Clone)]
 pub struct Arrivals {
     state: u64,
+    /// The state folded with the number of the event, which keys every draw of it.
+    event_state: u64,
     /// Events per nanosecond between waves and in one.
     rates: [f64; 2],
     /// Where in a period the wave begins, and where it ends.
@@ -196,8 +198,10 @@ impl Arrivals {
             let weights: Vec<f64> = (0..count).map(|rank| zipf(class, rank) * weight(class, rank)).collect();
             (start, Cuts::of(weights.iter().copied()))
         });
+        let state = mix::fold64(mix::fold64(seed, 0x6172_7269_7661_6c73), u64::from(workload.version));
         let mut arrivals = Self {
-            state: mix::fold64(mix::fold64(seed, 0x6172_7269_7661_6c73), u64::from(workload.version)),
+            state,
+            event_state: mix::fold64(state, 0),
             rates: [calm, wave].map(|rate| rate.max(0.0) * events_per_request / 1e9),
             wave_start: workload.waves.period.get() - workload.waves.duration.get(),
             period: workload.waves.period.get(),
@@ -224,8 +228,14 @@ impl Arrivals {
         self.pending.len()
     }
 
+    #[inline]
     fn bits(&self, purpose: Purpose) -> u64 {
-        mix::fold64(mix::fold64(self.state, self.event), purpose as u64)
+        mix::fold64(self.event_state, purpose as u64)
+    }
+
+    fn next_event(&mut self) {
+        self.event += 1;
+        self.event_state = mix::fold64(self.state, self.event);
     }
 
     /// Moves `next` on by one exponential gap of the Poisson process, through as many changes of rate as it spans.
@@ -261,10 +271,13 @@ impl Arrivals {
     }
 
     /// Draws the event at `next`, puts its requests on the heap and moves on to the following event.
-    fn expand(&mut self) {
+    ///
+    /// Its first request comes at that very instant and so before everything that waits; it is handed out at once.
+    fn expand(&mut self) -> Option<Pending> {
         if !self.takes_place() {
-            self.event += 1;
-            return self.advance();
+            self.next_event();
+            self.advance();
+            return None;
         }
         let grouped = unit(self.bits(Purpose::Kind)) < self.group_share;
         let size = if grouped { 2 + self.group_sizes.pick(self.bits(Purpose::Size)) as u32 } else { 1 };
@@ -277,15 +290,21 @@ impl Arrivals {
         let region = self.regions.pick(home) as u8;
         let who = Who { tenant, subject, class: WorkloadClass::ALL[class], region };
         let window = if self.pending.len() < PENDING_MAX { self.coalescing.window.get() } else { 0 };
-        for member in 0..size {
-            let bits = mix::fold64(self.bits(Purpose::Member), u64::from(member));
+        let members = self.bits(Purpose::Member);
+        let pending = |member: u32| {
+            let bits = mix::fold64(members, u64::from(member));
             let after = if member == 0 { 0 } else { mix::below(mix::fold64(bits, 1), window + 1) };
             let at = Nanos::new(self.next + after);
-            let patience = self.patience(bits);
-            self.pending.push(Reverse(Pending { at, event: self.event, member, who, grouped, patience }));
+            Pending { at, event: self.event, member, who, grouped, patience: self.patience(bits) }
+        };
+        let first = pending(0);
+        if size > 1 {
+            let others: Vec<_> = (1..size).map(|member| Reverse(pending(member))).collect();
+            self.pending.extend(others);
         }
-        self.event += 1;
+        self.next_event();
         self.advance();
+        Some(first)
     }
 
     fn takes_place(&self) -> bool {
@@ -307,10 +326,15 @@ impl Iterator for Arrivals {
 
     fn next(&mut self) -> Option<Arrival> {
         // Whatever is due before the next event can be drawn no earlier any more.
-        while self.pending.peek().is_none_or(|Reverse(first)| first.at.get() > self.next) {
-            self.expand();
-        }
-        let Reverse(first) = self.pending.pop()?;
+        let first = loop {
+            if self.pending.peek().is_some_and(|Reverse(first)| first.at.get() <= self.next) {
+                let Reverse(first) = self.pending.pop()?;
+                break first;
+            }
+            if let Some(first) = self.expand() {
+                break first;
+            }
+        };
         let Who { tenant, subject, class, region } = first.who;
         let number = self.number;
         self.number += 1;

@@ -67,7 +67,7 @@ impl Domain<'_> {
         let retries = self.system.workload.retries;
         let entry = &self.pages[page];
         let key = |purpose| {
-            let operation = mix::fold64(mix::fold64(self.seed, purpose), entry.number);
+            let operation = mix::fold64(mix::fold64(self.seed, purpose), entry.operation);
             mix::fold64(operation, u64::from(entry.attempt))
         };
         let again = matches!(outcome, Outcome::Rejected | Outcome::Unavailable)
@@ -107,7 +107,11 @@ impl Domain<'_> {
         if waits || entry.acts(Mechanism::Cancellation) {
             self.clear_step(page);
             match self.pages[page].take_stage() {
-                Stage::Queued(place) => self.endpoint.abandon(place, self.now),
+                Stage::Queued => {
+                    if let Some(place) = self.pages[page].place.take() {
+                        self.endpoint.abandon(place, self.now);
+                    }
+                }
                 Stage::Reading(read) => self.cancel_read(read),
                 Stage::Flight(waiter) => self.leave_flight(waiter),
                 // Their calls were booked until this very moment.

@@ -54,7 +54,7 @@ impl Domain<'_> {
         if cut <= self.now {
             return Call::Cut(self.now);
         }
-        let call = self.draws.numbered(branch, entry.number, entry.attempt);
+        let call = self.draws.of_operation(branch, entry.operation, entry.attempt);
         let service = self.phase.dependency(branch).latency.draw(call, entry.class);
         match self.servers[at].book(self.now, service, cut) {
             Booking::Served { end, whole: true, .. } => Call::Answered(end),

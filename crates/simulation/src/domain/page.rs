@@ -18,8 +18,8 @@ pub(crate) enum Stage {
     /// Nowhere: it is between two steps, or its work is over.
     #[default]
     Idle,
-    /// It waits for a slot of the endpoint.
-    Queued(Place),
+    /// It waits in its place for a slot of the endpoint.
+    Queued,
     /// Its own read of the profile is out.
     Reading(ReadId),
     /// It waits for a read that it shares.
@@ -41,8 +41,8 @@ pub(crate) struct Page {
     pub(crate) tenant: u32,
     pub(crate) subject: u32,
     region: u8,
-    /// Number of the operation, which keys its draws.
-    pub(crate) number: u64,
+    /// Keys the draws of its operation.
+    pub(crate) operation: u64,
     pub(crate) attempt: u32,
     /// Tells a page from an earlier one in the same place of the table.
     pub(crate) serial: u64,
@@ -57,6 +57,8 @@ pub(crate) struct Page {
     /// Which mechanisms act, by their place.
     pub(crate) mechanisms: u8,
     pub(crate) stage: Stage,
+    /// Where it waits for a slot of the endpoint.
+    pub(crate) place: Option<Place>,
     pub(crate) slot: Option<Slot>,
     /// Whether its own event is scheduled.
     pub(crate) stepping: bool,
@@ -73,21 +75,22 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    pub(crate) fn new(arrival: &Arrival, departs: Nanos) -> Self {
-        Self {
+    fn new(arrival: &Arrival, departs: Nanos, operation: u64, serial: u64) -> Self {
+        let mut page = Self {
             class: arrival.class,
-            tenant: arrival.tenant,
-            subject: arrival.subject,
-            region: arrival.region,
-            number: arrival.number,
+            tenant: 0,
+            subject: 0,
+            region: 0,
+            operation: 0,
             attempt: 1,
             serial: 0,
-            started: arrival.at,
-            departs,
-            arrived: arrival.at,
+            started: Nanos::ZERO,
+            departs: Nanos::MAX,
+            arrived: Nanos::ZERO,
             intended: Deadline::at(Nanos::MAX),
             mechanisms: 0,
             stage: Stage::Idle,
+            place: None,
             slot: None,
             stepping: false,
             working: false,
@@ -95,7 +98,19 @@ impl Page {
             left: None,
             omitted: [None; 2],
             second: None,
-        }
+        };
+        page.renew(arrival, departs, operation, serial);
+        page
+    }
+
+    /// Makes it a new one. It holds nothing, waits nowhere and has no event, since the one before it has ended.
+    fn renew(&mut self, arrival: &Arrival, departs: Nanos, operation: u64, serial: u64) {
+        (self.class, self.region) = (arrival.class, arrival.region);
+        (self.tenant, self.subject) = (arrival.tenant, arrival.subject);
+        (self.operation, self.attempt, self.serial) = (operation, 1, serial);
+        (self.started, self.arrived, self.departs) = (arrival.at, arrival.at, departs);
+        (self.left, self.second) = (None, None);
+        self.omitted = [None; 2];
     }
 
     /// Whether a mechanism acts on it.
@@ -142,14 +157,13 @@ pub(crate) struct Pages {
 
 impl Pages {
     /// Gives a page its place.
-    pub(crate) fn take(&mut self, mut page: Page) -> PageId {
+    pub(crate) fn take(&mut self, arrival: &Arrival, departs: Nanos, operation: u64) -> PageId {
         self.serial += 1;
-        page.serial = self.serial;
         if let Some(id) = self.free.pop() {
-            self.table[id as usize] = page;
+            self.table[id as usize].renew(arrival, departs, operation, self.serial);
             return id;
         }
-        self.table.push(page);
+        self.table.push(Page::new(arrival, departs, operation, self.serial));
         (self.table.len() - 1) as PageId
     }
 

@@ -62,8 +62,8 @@ pub(crate) enum At {
     /// Nowhere: between two steps, or over.
     #[default]
     Idle,
-    /// It waits for a connection.
-    Line(Place),
+    /// It waits in its place for a connection.
+    Line,
     /// It waits for a server of the store.
     Store,
     /// It is served; whole unless it will be cut.
@@ -79,7 +79,7 @@ pub(crate) enum At {
 pub(crate) struct Read {
     whom: For,
     class: WorkloadClass,
-    number: u64,
+    operation: u64,
     /// Distinguishes the draws of a hedge.
     attempt: u32,
     gated: bool,
@@ -88,6 +88,8 @@ pub(crate) struct Read {
     /// Until when the store may work on it, once it was sent.
     cut: Nanos,
     at: At,
+    /// Where it waits for a connection.
+    place: Option<Place>,
     scheduled: bool,
     slot: Option<Slot>,
     /// Whether it was sent to the cell of the hedges.
@@ -211,12 +213,13 @@ impl Domain<'_> {
         let read = Read {
             whom,
             class,
-            number: entry.number,
+            operation: entry.operation,
             attempt: entry.attempt,
             gated,
             limit,
             cut: Nanos::MAX,
             at: At::Idle,
+            place: None,
             scheduled: false,
             slot: None,
             in_cell: false,
@@ -252,16 +255,17 @@ impl Domain<'_> {
                 if place.give_up_at < Nanos::MAX {
                     self.schedule_read(read, place.give_up_at);
                 }
-                self.reads[read].at = At::Line(place);
+                let entry = &mut self.reads[read];
+                (entry.at, entry.place) = (At::Line, Some(place));
             }
             Entered::Denied(denied) => self.read_ended(read, Err(outcome(denied))),
         }
     }
 
     pub(super) fn ask_connection(&mut self, read: ReadId) {
-        let At::Line(_) = self.reads[read].at else { return };
+        let Some(place) = self.reads[read].place.take() else { return };
         self.clear_read(read);
-        let At::Line(place) = std::mem::take(&mut self.reads[read].at) else { return };
+        self.reads[read].at = At::Idle;
         let entered = self.profile.check(place, self.now, read);
         self.at_connection(read, entered);
     }
@@ -306,7 +310,7 @@ impl Domain<'_> {
     fn serve(&mut self, read: ReadId) {
         let entry = &self.reads[read];
         let cut = entry.cut;
-        let call = self.draws.numbered(Dependency::Profile, entry.number, entry.attempt);
+        let call = self.draws.of_operation(Dependency::Profile, entry.operation, entry.attempt);
         let service = self.phase.dependency(Dependency::Profile).latency.draw(call, entry.class);
         let done = self.now + service;
         let whole = done < cut;
@@ -338,9 +342,11 @@ impl Domain<'_> {
     pub(super) fn read_step(&mut self, read: ReadId) {
         self.reads[read].scheduled = false;
         match std::mem::take(&mut self.reads[read].at) {
-            At::Line(place) => {
-                let entered = self.profile.check(place, self.now, read);
-                self.at_connection(read, entered);
+            At::Line => {
+                if let Some(place) = self.reads[read].place.take() {
+                    let entered = self.profile.check(place, self.now, read);
+                    self.at_connection(read, entered);
+                }
             }
             At::Store => {
                 self.store_of(read).abandon(read);
@@ -374,12 +380,13 @@ impl Domain<'_> {
         let second = Read {
             whom: For::Hedge(first),
             class,
-            number: entry.number,
+            operation: entry.operation,
             attempt: entry.attempt + (1 << 16),
             gated,
             limit,
             cut: Nanos::MAX,
             at: At::Idle,
+            place: None,
             scheduled: false,
             slot: None,
             in_cell: hedge.cell.is_some(),
@@ -484,7 +491,11 @@ impl Domain<'_> {
     fn cancel_one(&mut self, read: ReadId) {
         self.clear_read(read);
         match std::mem::take(&mut self.reads[read].at) {
-            At::Line(place) => self.profile.abandon(place, self.now),
+            At::Line => {
+                if let Some(place) = self.reads[read].place.take() {
+                    self.profile.abandon(place, self.now);
+                }
+            }
             At::Store => self.store_of(read).abandon(read),
             At::Served { .. } | At::HedgeDue { .. } | At::Stopping => self.release_server(read),
             At::Idle => {}
