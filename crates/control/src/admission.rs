@@ -200,6 +200,7 @@ impl Gate {
 
     /// Asks for a permit. `now` may be the instant of arrival itself, when that has only just been taken: an immediate
     /// answer then needs no further look at the clock.
+    #[inline]
     pub fn offer(&mut self, arrival: Arrival, now: Nanos) -> Offer {
         if let Some(permit) = self.take(&arrival, now) {
             return Offer::Admitted(permit);

@@ -45,6 +45,7 @@ use std::{
 };
 
 use base::{Deadline, Nanos};
+use smallvec::SmallVec;
 
 use self::slots::{SlotId, Slots};
 
@@ -157,11 +158,14 @@ impl Ending {
     }
 }
 
+/// Those who are to be told. Most flights have one waiter, for whom nothing is allocated.
+pub type Told<W> = SmallVec<[W; 2]>;
+
 /// What became of a flight whose timer fired.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Expiry<W> {
     /// It has ended, and its work must be cancelled. These are to be told, and may be none but never are twice.
-    Ended(Vec<W>),
+    Ended(Told<W>),
     /// A follower gave it more time: the timer belongs here.
     Until(Deadline),
 }
@@ -287,7 +291,7 @@ impl<K: Eq + Hash + Clone, W, S: BuildHasher> Flights<K, W, S> {
 
     /// Ends a flight with its work and hands back everybody who waits for it, in no order that means anything.
     /// `None`, and nothing happens, when it has ended: a late answer is for nobody.
-    pub fn end(&mut self, flight: FlightId, ending: Ending) -> Option<Vec<W>> {
+    pub fn end(&mut self, flight: FlightId, ending: Ending) -> Option<Told<W>> {
         let told = self.close(flight)?;
         match ending {
             Ending::Completed => self.counts.completed += 1,
@@ -342,7 +346,7 @@ impl<K: Eq + Hash + Clone, W, S: BuildHasher> Flights<K, W, S> {
     }
 
     /// Takes a flight out of the table, frees its key unless a younger flight has it, and counts who is to be told.
-    fn close(&mut self, id: FlightId) -> Option<Vec<W>> {
+    fn close(&mut self, id: FlightId) -> Option<Told<W>> {
         let flight = self.flights.remove(id.0)?;
         if let hash_map::Entry::Occupied(current) = self.joinable.entry(flight.key)
             && *current.get() == id.0

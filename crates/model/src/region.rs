@@ -11,8 +11,8 @@ pub struct Hosts {
     pub vcpus_per_worker: u32,
     /// CPU time that a page takes of home-api, in microseconds; zero where hosts have as much as they need.
     pub cpu_us_per_page: u64,
-    /// Into how many even bursts it falls. They are worked on at once, as far as there are processors, and the page is ready with
-    /// the last: most of a page's CPU time is spent beside its calls, and only a burst lies on its way.
+    /// Into how many even bursts it falls. They are worked on beside the page's calls, at once as far as there are processors,
+    /// and the page is ready when the last of both is.
     pub bursts_per_page: u32,
 }
 

@@ -52,7 +52,8 @@ pub(crate) struct Place {
 #[derive(Debug)]
 pub(crate) enum Entered {
     In(Slot),
-    Waits(Place),
+    /// Boxed, for few wait and everybody has room for a place.
+    Waits(Box<Place>),
     Denied(Denied),
 }
 
@@ -92,7 +93,7 @@ impl Boundary {
             held_time: 0,
             metered_at: 0,
             ages: Spread::default(),
-            ages_now: Spread::default(),
+            ages_now: Spread::coarse(),
         }
     }
 
@@ -105,7 +106,7 @@ impl Boundary {
             Offer::Admitted(permit) => self.enter_pool(Some(permit), arrival, now, owner),
             Offer::Queued { ticket, give_up_at } => {
                 note(&mut self.gate_waiters, &ticket, owner);
-                Entered::Waits(Place { gate: None, at_pool: false, ticket, arrival, give_up_at })
+                Entered::Waits(Box::new(Place { gate: None, at_pool: false, ticket, arrival, give_up_at }))
             }
             Offer::Rejected(rejection) => Entered::Denied(rejected(rejection)),
         }
@@ -119,7 +120,7 @@ impl Boundary {
             Offer::Admitted(permit) => self.begin(gate, Some(permit), arrival, now),
             Offer::Queued { ticket, give_up_at } => {
                 note(&mut self.pool_waiters, &ticket, owner);
-                Entered::Waits(Place { gate, at_pool: true, ticket, arrival, give_up_at })
+                Entered::Waits(Box::new(Place { gate, at_pool: true, ticket, arrival, give_up_at }))
             }
             Offer::Rejected(rejection) => {
                 self.release_gate(gate, now);
@@ -138,12 +139,12 @@ impl Boundary {
     }
 
     /// Asks where a place stands: when its owner was woken, and when its time to give up has come.
-    pub(crate) fn check(&mut self, place: Place, now: Nanos, owner: Owner) -> Entered {
-        let Place { gate, at_pool, ticket, arrival, .. } = place;
+    pub(crate) fn check(&mut self, place: Box<Place>, now: Nanos, owner: Owner) -> Entered {
+        let Place { gate, at_pool, ticket, arrival, .. } = *place;
         let line = if at_pool { &mut self.pool } else { &mut self.gate };
         match line.check(ticket, now) {
             Verdict::Waiting { ticket, give_up_at } => {
-                Entered::Waits(Place { gate, at_pool, ticket, arrival, give_up_at })
+                Entered::Waits(Box::new(Place { gate, at_pool, ticket, arrival, give_up_at }))
             }
             Verdict::Granted { permit, .. } if at_pool => self.begin(gate, Some(permit), arrival, now),
             Verdict::Granted { permit, .. } => self.enter_pool(Some(permit), arrival, now, owner),
@@ -168,7 +169,8 @@ impl Boundary {
     }
 
     /// Leaves the line.
-    pub(crate) fn abandon(&mut self, place: Place, now: Nanos) {
+    pub(crate) fn abandon(&mut self, place: Box<Place>, now: Nanos) {
+        let place = *place;
         let line = if place.at_pool { &mut self.pool } else { &mut self.gate };
         line.abandon(place.ticket, || now);
         self.release_gate(place.gate, now);
@@ -183,6 +185,9 @@ impl Boundary {
     /// Whom to ask again now.
     #[inline]
     pub(crate) fn next_woken(&mut self) -> Option<Owner> {
+        if self.gate.idle() && self.pool.idle() {
+            return None;
+        }
         if let Some(waiter) = self.gate.next_woken() {
             return Some(self.gate_waiters[waiter.index()]);
         }

@@ -1,6 +1,6 @@
 //! Domain: one admission domain in virtual time: the home path, step for step as home-api takes it, over the same gates,
 //! flights, budget and degradation rules. A page goes from its arrival through the endpoint, the profile, the claims and the
-//! five branches to its assembly; what happens between two events happens at once.
+//! five branches to its answer; what happens between two events happens at once.
 //!
 //! Where home-api awaits, a page here has a [`Stage`] and at most one event of its own, and its caller's leaving another.
 //! Work that is refused, cut or left gives everything back on the spot, as dropping a future does.
@@ -380,12 +380,10 @@ impl<'a> Domain<'a> {
                 self.refused(page, Outcome::Deadline);
             }
             Stage::Claims { whole: true } => self.fan_out(page),
-            Stage::FanOut { whole: true } => self.assemble(page),
+            Stage::FanOut { whole: true } => self.answered(page),
             Stage::Claims { whole: false } | Stage::FanOut { whole: false } => {
                 self.refused(page, Outcome::Deadline);
             }
-            Stage::Assembling { in_time: true } => self.answered(page),
-            Stage::Assembling { in_time: false } => self.refused(page, Outcome::Deadline),
             Stage::Backoff => self.attempt(page),
             // A read has an event of its own, and whoever is done has none.
             Stage::Reading(_) | Stage::Idle => {}

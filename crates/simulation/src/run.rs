@@ -207,7 +207,7 @@ impl Region {
             return None;
         }
         let mut second = Second::default();
-        let mut ages = [Spread::default(), Spread::default()];
+        let mut ages = [Spread::coarse(), Spread::coarse()];
         let mut held = [0_u64; 2];
         let mut requests = 0;
         for (domain, before) in domains.iter_mut().zip(&mut self.meters) {

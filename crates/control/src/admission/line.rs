@@ -139,6 +139,7 @@ impl Lines {
     }
 
     /// The next one to be woken; its entry stays until it is removed.
+    #[inline]
     pub(super) fn next_ready(&mut self) -> Option<u32> {
         let id = self.ends[READY].head;
         if id == NONE {

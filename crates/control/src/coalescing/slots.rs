@@ -1,5 +1,7 @@
 //! Slots: a table whose places are reused and whose ids are not, so that an id kept too long finds nothing.
 
+use smallvec::SmallVec;
+
 /// Names one value for as long as it is in its table, and nothing afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct SlotId {
@@ -26,7 +28,8 @@ enum Slot<T> {
 /// it was at its fullest; whoever inserts holds the maximum.
 #[derive(Debug)]
 pub(super) struct Slots<T> {
-    slots: Vec<Slot<T>>,
+    /// The first two places are in the table itself: most flights need no more.
+    slots: SmallVec<[Slot<T>; 2]>,
     free: Option<u32>,
     /// Of the next insertion. 64 bits do not come round.
     serial: u64,
@@ -34,8 +37,8 @@ pub(super) struct Slots<T> {
 }
 
 impl<T> Slots<T> {
-    pub(super) const fn new() -> Self {
-        Self { slots: Vec::new(), free: None, serial: 0, len: 0 }
+    pub(super) fn new() -> Self {
+        Self { slots: SmallVec::new(), free: None, serial: 0, len: 0 }
     }
 
     pub(super) const fn len(&self) -> u32 {
@@ -85,8 +88,8 @@ impl<T> Slots<T> {
         Some(value)
     }
 
-    pub(super) fn into_values(self) -> Vec<T> {
-        let mut values = Vec::with_capacity(self.len as usize);
+    pub(super) fn into_values(self) -> SmallVec<[T; 2]> {
+        let mut values = SmallVec::with_capacity(self.len as usize);
         values.extend(self.slots.into_iter().filter_map(|slot| match slot {
             Slot::Taken { value, .. } => Some(value),
             Slot::Free { .. } => None,
@@ -133,7 +136,7 @@ mod tests {
             let mut values = slots.into_values();
             values.sort_unstable();
             let expected: Vec<_> = (0..ids.len()).filter(|position| ids[*position].1).collect();
-            prop_assert_eq!(values, expected);
+            prop_assert_eq!(values.to_vec(), expected);
         }
     }
 }

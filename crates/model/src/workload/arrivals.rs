@@ -107,9 +107,15 @@ struct Who {
 
 /// Where cumulative shares are cut, as fractions of 2^64; what lies above the last cut belongs to the last one.
 #[derive(Clone, Debug)]
-struct Cuts(Vec<u64>);
+struct Cuts {
+    cuts: Vec<u64>,
+    /// By the uppermost bits of a fraction: how many cuts lie below all that begin so.
+    guide: Box<[u16]>,
+}
 
 impl Cuts {
+    const GUIDE_BITS: u32 = 8;
+
     fn of(weights: impl Iterator<Item = f64> + Clone) -> Self {
         let total: f64 = weights.clone().sum();
         let mut below = 0.0;
@@ -118,11 +124,19 @@ impl Cuts {
             below += weight;
             (below / total * libm::ldexp(1.0, 64)) as u64
         };
-        Self(weights.map(cut).collect())
+        let cuts: Vec<u64> = weights.map(cut).collect();
+        let least = |at: u64| at << (u64::BITS - Self::GUIDE_BITS);
+        let guide = (0..1 << Self::GUIDE_BITS)
+            .map(|at| cuts.partition_point(|cut| *cut <= least(at)) as u16)
+            .collect();
+        Self { cuts, guide }
     }
 
+    #[inline]
     fn pick(&self, bits: u64) -> usize {
-        self.0.partition_point(|cut| *cut <= bits).min(self.0.len() - 1)
+        let from = usize::from(self.guide[(bits >> (u64::BITS - Self::GUIDE_BITS)) as usize]);
+        let above = self.cuts[from..].iter().position(|cut| *cut > bits);
+        above.map_or(self.cuts.len() - 1, |above| from + above)
     }
 }
 

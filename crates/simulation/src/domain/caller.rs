@@ -115,7 +115,7 @@ impl Domain<'_> {
                 Stage::Reading(read) => self.cancel_read(read),
                 Stage::Flight(waiter) => self.leave_flight(waiter),
                 // Their calls were booked until this very moment.
-                Stage::Claims { .. } | Stage::FanOut { .. } | Stage::Assembling { .. } => {}
+                Stage::Claims { .. } | Stage::FanOut { .. } => {}
                 Stage::Backoff | Stage::Idle => {}
             }
             self.work_ended(page);

@@ -1,5 +1,5 @@
-//! Fan-out: the claims, the five branches at once, and the assembly. Their ends are known when they begin, so a page needs one
-//! event for all five.
+//! Fan-out: the claims, and the five branches at once beside what the page costs in CPU. Their ends are known when they begin,
+//! so a page needs one event for all of them.
 
 use base::{Deadline, Dependency, Nanos};
 use control::{
@@ -113,6 +113,8 @@ impl Domain<'_> {
                 whole = false;
             }
         }
+        let (processed, in_time) = self.processed(page);
+        (end, whole) = (end.max(processed), whole && in_time);
         self.wait_until(page, end, whole, Stage::FanOut { whole });
     }
 
@@ -149,9 +151,9 @@ impl Domain<'_> {
         Ok(intended.less(self.terms.rules.response_reserve))
     }
 
-    /// The answer is put together, which takes processors.
-    pub(super) fn assemble(&mut self, page: PageId) {
-        let Some(processors) = &mut self.processors else { return self.answered(page) };
+    /// When the page's share of the processors has been worked off, and whether that is in time.
+    fn processed(&mut self, page: PageId) -> (Nanos, bool) {
+        let Some(processors) = &mut self.processors else { return (self.now, true) };
         let entry = &self.pages[page];
         let last = entry.enforced().map_or(Nanos::MAX, Deadline::instant).min(entry.abandoned_at());
         let (mut end, mut in_time) = (self.now, true);
@@ -161,7 +163,6 @@ impl Domain<'_> {
                 Booking::Waited | Booking::Refused => (end, in_time) = (last, false),
             }
         }
-        self.wait_until(page, end, in_time, Stage::Assembling { in_time });
+        (end, in_time)
     }
 }
-

@@ -26,10 +26,8 @@ pub(crate) enum Stage {
     Flight(WaiterId),
     /// The entitlement call is out; whole unless it will be cut.
     Claims { whole: bool },
-    /// The branches are out; whole unless a mandatory one will be cut.
+    /// The branches are out and processors work for it; whole unless something that it needs will be cut.
     FanOut { whole: bool },
-    /// The answer is being assembled.
-    Assembling { in_time: bool },
     /// Its caller waits before another attempt.
     Backoff,
 }
@@ -58,7 +56,7 @@ pub(crate) struct Page {
     pub(crate) mechanisms: u8,
     pub(crate) stage: Stage,
     /// Where it waits for a slot of the endpoint.
-    pub(crate) place: Option<Place>,
+    pub(crate) place: Option<Box<Place>>,
     pub(crate) slot: Option<Slot>,
     /// Whether its own event is scheduled.
     pub(crate) stepping: bool,

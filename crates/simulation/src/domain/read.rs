@@ -89,7 +89,7 @@ pub(crate) struct Read {
     cut: Nanos,
     at: At,
     /// Where it waits for a connection.
-    place: Option<Place>,
+    place: Option<Box<Place>>,
     scheduled: bool,
     slot: Option<Slot>,
     /// Whether it was sent to the cell of the hedges.

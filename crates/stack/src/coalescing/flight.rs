@@ -2,7 +2,7 @@
 
 use std::{future::Future, hash::Hash, sync::Arc, thread};
 
-use control::coalescing::{Ending, FlightId};
+use control::coalescing::{Ending, FlightId, Told};
 
 use super::{Cancelled, FlightBudget, Missed, Shared, Teller, outcome::Outcome};
 
@@ -64,7 +64,7 @@ impl<K: Eq + Hash + Clone, V: Clone, E: Clone> Drop for Guard<K, V, E> {
 }
 
 /// Tells those who were handed back, without the lock. One that has gone meanwhile is passed over.
-pub(super) fn tell<V: Clone, E: Clone>(tellers: Vec<Teller<V, E>>, outcome: &Outcome<V, E>) {
+pub(super) fn tell<V: Clone, E: Clone>(tellers: Told<Teller<V, E>>, outcome: &Outcome<V, E>) {
     for teller in tellers {
         let _gone = teller.send(outcome.clone());
     }
@@ -72,7 +72,7 @@ pub(super) fn tell<V: Clone, E: Clone>(tellers: Vec<Teller<V, E>>, outcome: &Out
 
 impl<K: Eq + Hash + Clone, V, E> Shared<K, V, E> {
     /// Ends a flight and hands back who is to be told, with the size of the group; nothing if it has ended.
-    fn end(&self, flight: FlightId, ending: Ending) -> Option<(Vec<Teller<V, E>>, u64)> {
+    fn end(&self, flight: FlightId, ending: Ending) -> Option<(Told<Teller<V, E>>, u64)> {
         let mut table = self.lock();
         let before = table.flights.counts().group_sum;
         let tellers = table.flights.end(flight, ending)?;

@@ -188,7 +188,7 @@ impl Plain {
         let answer = table.end(self.flights[position].id, ending);
         assert_eq!(answer.is_some(), self.flights[position].open);
         if let Some(told) = answer {
-            self.tell(position, told);
+            self.tell(position, told.to_vec());
             match ending {
                 Ending::Completed => self.counts.completed += 1,
                 Ending::Failed => self.counts.failed += 1,
@@ -208,7 +208,7 @@ impl Plain {
             }
             Some(Expiry::Ended(told)) => {
                 assert!(flight.open && self.now >= flight.deadline());
-                self.tell(position, told);
+                self.tell(position, told.to_vec());
                 self.counts.expired += 1;
             }
         }
