@@ -216,11 +216,13 @@ impl Boundary {
     }
 
     /// Slots held.
+    #[cfg(test)]
     pub(crate) const fn held(&self) -> u32 {
         self.held
     }
 
     /// Who waits, at gate and pool.
+    #[cfg(test)]
     pub(crate) const fn waiting(&self) -> u32 {
         self.gate.waiting() + self.pool.waiting()
     }

@@ -459,3 +459,6 @@ const fn outcome(denied: Denied) -> Outcome {
     }
 }
 
+
+#[cfg(test)]
+mod tests;

@@ -78,8 +78,13 @@ impl Spread {
         if rank <= self.none {
             return Some(0.0);
         }
-        let among = (rank - self.none) as f64 / self.histogram.len() as f64;
-        Some(self.histogram.value_at_quantile(among) as f64 / 1e3)
+        // By counting: a share that went through a float could be one rank off.
+        let mut below = self.none;
+        let value = self.histogram.iter_recorded().find(|value| {
+            below += value.count_since_last_iteration();
+            below >= rank
+        });
+        value.map(|value| value.value_iterated_to() as f64 / 1e3)
     }
 
     /// How many spans lie above `bound`, to the resolution of the scheme.

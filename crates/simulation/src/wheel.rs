@@ -46,7 +46,8 @@ pub(crate) struct Wheel {
     current: Vec<(u64, EventId)>,
     /// Due after the ring's end.
     far: Vec<(u64, EventId)>,
-    waiting: usize,
+    /// Events in the ring.
+    ringed: usize,
 }
 
 impl Wheel {
@@ -59,13 +60,14 @@ impl Wheel {
             cursor: 0,
             current: Vec::new(),
             far: Vec::new(),
-            waiting: 0,
+            ringed: 0,
         }
     }
 
     /// Events that have not been taken.
+    #[cfg(test)]
     pub(crate) const fn len(&self) -> usize {
-        self.waiting
+        self.ringed + self.current.len() + self.far.len()
     }
 
     /// Schedules an event that is not scheduled now. What lies before the bucket that is being emptied comes next.
@@ -76,7 +78,6 @@ impl Wheel {
         if self.nodes.len() < needed {
             self.nodes.resize(needed, Node { at: 0, prev: NONE, next: NONE });
         }
-        self.waiting += 1;
         self.nodes[event as usize].at = at;
         let bucket = at >> BUCKET_BITS;
         if bucket <= self.cursor {
@@ -100,13 +101,13 @@ impl Wheel {
             self.nodes[next as usize].prev = event;
         }
         self.occupied[slot / 64] |= 1 << (slot % 64);
+        self.ringed += 1;
     }
 
     /// Takes an event back that is scheduled.
     pub(crate) fn cancel(&mut self, event: EventId) {
         let Node { at, prev, next } = self.nodes[event as usize];
         let bucket = at >> BUCKET_BITS;
-        self.waiting -= 1;
         if bucket <= self.cursor {
             if let Ok(place) = self.current.binary_search_by(|entry| (at, event).cmp(entry)) {
                 self.current.remove(place);
@@ -117,6 +118,7 @@ impl Wheel {
             self.far.retain(|entry| entry.1 != event);
             return;
         }
+        self.ringed -= 1;
         if next != NONE {
             self.nodes[next as usize].prev = prev;
         }
@@ -140,7 +142,6 @@ impl Wheel {
                     return None;
                 }
                 self.current.pop();
-                self.waiting -= 1;
                 return Some((Nanos::new(at), event));
             }
             if !self.advance(limit.get() >> BUCKET_BITS) {
@@ -152,6 +153,15 @@ impl Wheel {
     /// Moves on to the next bucket with an event, at most to `last`. Whether there is one.
     fn advance(&mut self, last: u64) -> bool {
         while self.cursor < last {
+            if self.ringed == 0 {
+                // Nothing before the turn in which the first of those aside is due.
+                let first = self.far.iter().map(|(at, _)| at >> BUCKET_BITS).min();
+                let turn = first.map_or(u64::MAX, |bucket| bucket & !(RING as u64 - 1));
+                self.cursor = self.cursor.max(last.min(turn.saturating_sub(1)));
+                if self.cursor == last {
+                    return false;
+                }
+            }
             let next = self.cursor + 1;
             // A turn begins: what has come within reach is put into the ring.
             if next & (RING as u64 - 1) == 0 && !self.far.is_empty() {
@@ -200,6 +210,7 @@ impl Wheel {
         }
         self.occupied[slot / 64] &= !(1 << (slot % 64));
         while event != NONE {
+            self.ringed -= 1;
             let Node { at, next, .. } = self.nodes[event as usize];
             self.current.push((at, event));
             event = next;

@@ -79,6 +79,9 @@ figures! {
     P50 = "p50_ms", "ms", Phase, false;
     /// 99th percentile of the same.
     P99 = "p99_ms", "ms", Phase, false;
+    /// Correct answers that came after the objective, over correct answers. The time of a caller who was refused and came again
+    /// counts from the first attempt.
+    BeyondObjective = "beyond_objective_ratio", "ratio", Phase, false;
     /// Correct within the objective, over offered whose caller stayed.
     Goodput = "goodput_ratio", "ratio", Phase, false;
     /// Refused for lack of capacity, over offered.

@@ -38,6 +38,8 @@ fn of_phase(observed: &mut Observed, phase: usize, stage: &Stage) {
     put(Figure::Accepted, per_s(all.completed.correct()));
     put(Figure::P50, all.latency_ms.p50);
     put(Figure::P99, all.latency_ms.p99);
+    let correct = all.completed.correct();
+    put(Figure::BeyondObjective, share(correct.saturating_sub(all.within_objective), correct));
     put(Figure::Goodput, all.core_goodput_ratio);
     put(Figure::Rejection, all.rejection_ratio);
     let other = all.completed.unavailable + all.completed.error_other + all.completed.transport;
