@@ -10,6 +10,7 @@ use model::scenario::Scenario as Document;
 use serde::Serialize;
 
 use crate::{
+    frontier::FrontierReport,
     gates::{Gate, Role, evidence::TIMER_LATENESS_P99_MAX_MS},
     knee::KneeReport,
     profile::ProfileReport,
@@ -77,6 +78,9 @@ pub struct Report {
     /// Effects under kills; absent where they were not rehearsed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub effects: Option<Effects>,
+    /// Which bounds carry the home path; absent where it was not looked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frontier: Option<FrontierReport>,
     /// The policies that were rehearsed.
     pub policies: Vec<PolicyRef>,
 }
