@@ -206,11 +206,9 @@ mod tests {
         assert!(told.contains("pairs[8].profile: must be above 395"), "{told}");
         let told = with("endpoint = 440", "endpoint = 400").expect_err("no ascent");
         assert!(told.contains("pairs[1].endpoint: must be above 400"), "{told}");
-        let smaller = crate::policy::overlay(
-            crate::policy::SHIPPED,
-            ("changes", "[admission.profile]\nslots = 400\n"),
-        )
-        .expect("a policy");
+        let smaller =
+            crate::policy::overlay(crate::policy::SHIPPED, ("changes", "[admission.profile]\nslots = 400\n"))
+                .expect("a policy");
         let policy = Policy::parse("smaller", &smaller).expect("it is valid");
         let told = Frontier::parse_for("f.toml", SHIPPED.1, &policy).expect_err("other pools").to_string();
         assert!(told.contains("pairs[8].profile: 420 exceeds the 400 slots"), "{told}");
@@ -227,7 +225,11 @@ mod tests {
             ("recovery_rise_s = 5.0", "recovery_rise_s = -1", "rules.recovery_rise_s: expected"),
             ("goodput_loss_points = 2.0", "goodput_loss = 1.0", "rules.goodput_loss: unknown key"),
             ("[chosen]\nendpoint = 520", "[chosen]\nendpoint = 521", "chosen: 521/340 is none of the pairs"),
-            ("[reference.upper]\nendpoint = 560", "[reference.upper]\nendpoint = 480", "reference.upper: must"),
+            (
+                "[reference.upper]\nendpoint = 560",
+                "[reference.upper]\nendpoint = 480",
+                "reference.upper: must",
+            ),
             ("profile = 250", "profile = 0", "pairs[0].profile: expected"),
         ] {
             let told = with(from, to).expect_err(to);

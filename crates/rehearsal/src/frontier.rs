@@ -31,6 +31,8 @@ use crate::{
     verdict::Verdict,
 };
 
+pub(crate) use old_design::more_hosts;
+pub(crate) use print::table;
 pub use section::{FrontierReport, Knees, Limits, OldCase, PairFigures, RulesRef};
 
 /// What is swept, and for how long.
@@ -127,7 +129,10 @@ impl Plan {
 
 /// The limits of a pair as changes to a policy.
 fn changes(pair: Pair) -> String {
-    format!("[admission.endpoint]\nlimit = {}\n[admission.profile]\nlimit = {}\n", pair.endpoint, pair.profile)
+    format!(
+        "[admission.endpoint]\nlimit = {}\n[admission.profile]\nlimit = {}\n",
+        pair.endpoint, pair.profile
+    )
 }
 
 fn report_of(options: &FrontierOptions, plan: &Plan, mut measured: Vec<Measured>) -> Report {
@@ -171,9 +176,10 @@ fn report_of(options: &FrontierOptions, plan: &Plan, mut measured: Vec<Measured>
         workload: base.workload.name.clone(),
         scenario: (&base.scenario).into(),
         scale: options.ground.scale.map(|scale| scale.to_string()),
-        rate_per_s: plan.variants.first().map_or(0.0, |variant| {
-            variant.system.offered.requests_per_s * f64::from(variant.system.domains)
-        }),
+        rate_per_s: plan
+            .variants
+            .first()
+            .map_or(0.0, |variant| variant.system.offered.requests_per_s * f64::from(variant.system.domains)),
         dilate: 1,
         histogram: simulation::SCHEME,
         tolerance: "Simulated: every pair and every case has the same arrivals and draws.".to_owned(),

@@ -7,6 +7,7 @@
 pub mod admin;
 mod calendar;
 pub mod control;
+pub mod counterfactual;
 pub mod effects;
 mod evidence;
 pub mod exposures;

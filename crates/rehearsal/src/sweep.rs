@@ -19,7 +19,9 @@ use simulation::{ClaimsPhase, Course, System};
 use crate::slo::RehearsalError;
 
 pub use figures::{Busiest, ByClass, Figures, Measured, Occupancies, RecoveryTime, Waits};
-pub(crate) use jobs::{Extent, run};
+#[cfg(test)]
+pub(crate) use jobs::run;
+pub(crate) use jobs::{Cell, Extent};
 pub(crate) use progress::watched;
 
 /// Runs of a state at most; their observations are merged.

@@ -196,7 +196,9 @@ fn upper_note(frontier: &Frontier, pairs: &[Measured], knees: &Knees, base: &Bas
         "No upper end up to {}, where the limits meet the pools' slots; the case study has {reference}. The gate turns a waiter away \
          at {} ms, so a wait cannot grow beyond that: in the slowdown it is {} ms at {} and {} ms at {}. {below}",
         frontier.pairs[last],
-        ms(Some(base.after.policy.admission(model::policy::Boundary::Endpoint).queue_age_max().as_millis_f64())),
+        ms(Some(
+            base.after.policy.admission(model::policy::Boundary::Endpoint).queue_age_max().as_millis_f64()
+        )),
         wait(0),
         frontier.pairs[0],
         wait(last),

@@ -116,7 +116,8 @@ impl Case {
 
     /// Why it moved what it moved, from its figures and those before it.
     fn reason(self, before: &Figures, after: &Figures, floor_ms: Option<f64>, ground: &Ground) -> String {
-        let moved = |of: &dyn Fn(&Figures) -> Option<f64>| format!("{} → {} ms", ms(of(before)), ms(of(after)));
+        let moved =
+            |of: &dyn Fn(&Figures) -> Option<f64>| format!("{} → {} ms", ms(of(before)), ms(of(after)));
         let slot = moved(&|figures| figures.wait_ms.endpoint_p99);
         let connection = moved(&|figures| figures.wait_ms.connection_p99);
         let store = moved(&|figures| figures.wait_ms.store_mean);
@@ -301,9 +302,8 @@ mod tests {
         assert_eq!(slots(&of(Case::Unbounded)), [8_092, 8_092]);
         assert_eq!((of(Case::Hosts).hosts.workers, of(Case::Base).hosts.workers), (30, 24));
         assert_eq!(of(Case::Placement).placement.concentration, 0.0);
-        let servers = |system: System| {
-            system.scenario.phases()[1].dependency(Dependency::Profile).capacity.servers
-        };
+        let servers =
+            |system: System| system.scenario.phases()[1].dependency(Dependency::Profile).capacity.servers;
         assert_eq!((servers(of(Case::Base)), servers(of(Case::OwnerQuarter))), (480, 600));
         assert!(floor_note(&base).contains("recommendation until its timeout of 400 ms"));
     }

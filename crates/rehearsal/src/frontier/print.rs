@@ -83,7 +83,7 @@ fn row(name: String, figures: &Figures) -> Vec<String> {
 }
 
 /// How long recovery took, or that it took longer than was watched.
-pub(crate) fn seconds(recovery: Option<RecoveryTime>) -> String {
+fn seconds(recovery: Option<RecoveryTime>) -> String {
     match recovery {
         Some(RecoveryTime { s: Some(s), .. }) => format!("{s:.0}"),
         Some(RecoveryTime { at_least_s: Some(s), .. }) => format!("≥ {s:.0}"),
@@ -93,7 +93,9 @@ pub(crate) fn seconds(recovery: Option<RecoveryTime>) -> String {
 
 fn ends(text: &mut String, frontier: &FrontierReport) {
     let knees = frontier.knees;
-    let end = |found: Option<Limits>| found.map_or_else(|| "none in the sweep".to_owned(), |limits| limits.to_string());
+    let end = |found: Option<Limits>| {
+        found.map_or_else(|| "none in the sweep".to_owned(), |limits| limits.to_string())
+    };
     let rows = [
         vec!["lower end".to_owned(), end(knees.lower), knees.reference_lower.to_string()],
         vec!["in force *".to_owned(), knees.chosen.to_string(), String::new()],
@@ -113,12 +115,13 @@ fn ends(text: &mut String, frontier: &FrontierReport) {
 }
 
 fn old(case: &OldCase) -> Vec<String> {
-    let moved = case.moved_ratio.map_or_else(|| NOT_MEASURED.to_owned(), |moved| format!("{:+.1} %", moved * 100.0));
+    let moved =
+        case.moved_ratio.map_or_else(|| NOT_MEASURED.to_owned(), |moved| format!("{:+.1} %", moved * 100.0));
     vec![format!("{}: {}", case.name, case.what), ms(case.p99_ms), moved]
 }
 
 /// Every gate, those that did not pass with what there is to say.
-pub(crate) fn gates(text: &mut String, report: &Report) {
+fn gates(text: &mut String, report: &Report) {
     let rows = report.gates.iter().map(|gate| {
         let about = if gate.verdict == Verdict::Pass { String::new() } else { gate.detail.clone() };
         let observed = gate.observed.map_or_else(|| NOT_MEASURED.to_owned(), |value| format!("{value:.3}"));
@@ -135,7 +138,12 @@ pub(crate) fn gates(text: &mut String, report: &Report) {
 }
 
 /// A grid without blanks at the ends of its lines.
-pub(crate) fn table(text: &mut String, header: &[&str], left: usize, rows: impl IntoIterator<Item = Vec<String>>) {
+pub(crate) fn table(
+    text: &mut String,
+    header: &[&str],
+    left: usize,
+    rows: impl IntoIterator<Item = Vec<String>>,
+) {
     for line in grid(header, left, rows).lines() {
         let _ = writeln!(text, "{}", line.trim_end());
     }

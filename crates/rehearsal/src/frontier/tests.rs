@@ -97,11 +97,9 @@ fn a_policy_without_gates_has_no_frontier() {
 
 #[test]
 fn every_pair_is_the_policy_with_its_limits() {
-    let plan = Plan::of(&FrontierOptions {
-        ground: Ground { scale: None, ..options("1").ground },
-        ..options("1")
-    })
-    .expect("a plan");
+    let plan =
+        Plan::of(&FrontierOptions { ground: Ground { scale: None, ..options("1").ground }, ..options("1") })
+            .expect("a plan");
     for (pair, variant) in plan.frontier.pairs.iter().zip(&plan.variants) {
         let limits = model::policy::Boundary::ALL
             .map(|boundary| variant.system.policy.admission(boundary).gate().limit());

@@ -70,7 +70,9 @@ pub(crate) fn run(
                 loop {
                     let at = next.fetch_add(1, Ordering::Relaxed);
                     let Some((variant, state)) = jobs.get(at) else { return };
-                    let Some(cell) = cell(&variants[*variant], *state, extent, seed, progress) else { return };
+                    let Some(cell) = cell(&variants[*variant], *state, extent, seed, progress) else {
+                        return;
+                    };
                     // Whichever ends first, each has its own place.
                     done.lock().unwrap_or_else(PoisonError::into_inner)[at] = Some(cell);
                 }

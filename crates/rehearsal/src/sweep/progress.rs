@@ -37,8 +37,7 @@ pub(crate) async fn watched(
     let progress = Arc::new(Progress::default());
     let began = MonotonicClock.now();
     let told = Arc::clone(&progress);
-    let mut swept =
-        tokio::task::spawn_blocking(move || run(&variants, extent, seed, threads, told.as_ref()));
+    let mut swept = tokio::task::spawn_blocking(move || run(&variants, extent, seed, threads, told.as_ref()));
     let mut ticks = tokio::time::interval(TICK);
     let swept = loop {
         tokio::select! {
