@@ -108,3 +108,41 @@ pub(crate) fn read<T>(
     let text = fs::read_to_string(path).map_err(|error| format!("cannot read {name}: {error}"))?;
     parse(&name, &text).map_err(|faults| faults.to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn checked(path: &Path) -> Exit {
+        let line = Line::try_parse_from(["check".as_ref(), "--frontier".as_ref(), path.as_os_str()]);
+        run(&line.expect("it reads").args)
+    }
+
+    #[test]
+    fn a_frontier_is_checked_with_every_fault_at_its_key() {
+        let home = tempfile::tempdir().expect("a directory");
+        let file = home.path().join("own.toml");
+        let (_, shipped) = model::frontier::SHIPPED;
+        fs::write(&file, shipped).expect("written");
+        assert!(matches!(checked(&file), Exit::Pass));
+        let bad =
+            shipped.replacen("endpoint = 640", "endpoint = 700", 1).replacen("minutes = 3", "minutes = 0", 1);
+        fs::write(&file, bad).expect("written");
+        let Exit::Usage(told) = checked(&file) else { panic!("two faults") };
+        assert!(
+            told.contains("pairs[8].endpoint: 700 exceeds") && told.contains(": minutes: expected"),
+            "{told}"
+        );
+        assert!(
+            matches!(checked(&home.path().join("none.toml")), Exit::Usage(told) if told.contains("cannot read"))
+        );
+    }
+}

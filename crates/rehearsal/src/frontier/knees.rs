@@ -147,8 +147,8 @@ fn lower_note(frontier: &Frontier, pairs: &[Measured], knees: &Knees) -> String 
     let peak = below.and_then(|at| Some((frontier.pairs[at], pairs.get(at)?.at(At::Peak)?)));
     let idle = peak.map_or_else(String::new, |(pair, peak)| {
         format!(
-            " At {pair}, the pair below, {} are turned away while {} of the slots, {} of the store's servers and {} of the \
-             busiest other servers or CPU are free: capacity is left idle.",
+            " At {pair}, the pair below, {} are turned away while {} of the slots, {} of the store's servers and at least {} of every \
+             dependency's servers and of the CPU are free: capacity is left idle.",
             percent(peak.rejection_ratio),
             percent(peak.occupancy_ratio.endpoint.map(|busy| 1.0 - busy)),
             percent(Some(1.0 - peak.store_ratio)),

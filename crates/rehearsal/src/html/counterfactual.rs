@@ -45,3 +45,34 @@ fn shown(figure: &Figure, value: Option<f64>) -> String {
     };
     text.unwrap_or_else(|| "–".to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        counterfactual::{CounterfactualReport, Figure, SwitchReport},
+        html::{render, sample},
+        report::Report,
+    };
+
+    #[test]
+    fn switches_are_told_with_their_figures_and_what_is_missing_is_no_zero() {
+        let figure = |unit, without, with| Figure { what: "a figure".to_owned(), unit, without, with };
+        let switch = SwitchReport {
+            name: "hosts",
+            question: "Why?",
+            expected: "hardly",
+            text: "<i>nothing</i> moved".to_owned(),
+            figures: vec![figure("ms", Some(487.0), None), figure("reads", Some(0.839), Some(0.84))],
+            ..SwitchReport::default()
+        };
+        let section = CounterfactualReport { switches: vec![switch], ..CounterfactualReport::default() };
+        let report = Report { counterfactuals: Some(section), ..Report::default() };
+        let page = render(&report, &sample::run()).replace('\u{a0}', " ");
+        for text in
+            ["hosts: inconclusive", "Expected: hardly.", "487 ms", "0.839 reads", "–", "&lt;i&gt;nothing"]
+        {
+            assert!(page.contains(text), "{text}");
+        }
+        assert!(!render(&Report::default(), &sample::run()).contains("What would have been"));
+    }
+}

@@ -170,3 +170,49 @@ fn old(frontier: &FrontierReport) -> Markup {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        frontier::{FrontierReport, Knees, Limits, OldCase, PairFigures},
+        html::{render, sample},
+        report::Report,
+        sweep::{Figures, Measured},
+    };
+
+    fn limits(endpoint: u32, profile: u32) -> Limits {
+        Limits { endpoint, profile }
+    }
+
+    #[test]
+    fn pairs_ends_and_old_design_are_told_and_what_was_not_found_is_said() {
+        let pair = |endpoint, profile, goodput: f64| {
+            let of = |state| Figures { state, goodput_ratio: Some(goodput), ..Figures::default() };
+            PairFigures {
+                limits: limits(endpoint, profile),
+                states: Measured::from(["peak", "slowdown"].map(of).to_vec()),
+            }
+        };
+        let knees = Knees { lower: Some(limits(480, 310)), chosen: limits(520, 340), ..Knees::default() };
+        let old = OldCase { what: "<b>more</b> hosts", moved_ratio: Some(-0.051), ..OldCase::default() };
+        let frontier = FrontierReport {
+            knees,
+            notes: vec!["a note".to_owned()],
+            pairs: vec![pair(400, 250, 0.88), pair(480, 310, 0.984), pair(520, 340, 0.994)],
+            old_design: vec![old],
+            ..FrontierReport::default()
+        };
+        let report = Report { frontier: Some(frontier), ..Report::default() };
+        let page = render(&report, &sample::run()).replace('\u{a0}', " ");
+        for text in
+            ["480/310", "Upper end: none in the sweep", "a note", "in force", "98.4 %", "-5.1 %", "<svg"]
+        {
+            assert!(page.contains(text), "{text}");
+        }
+        assert!(!page.contains("<b>"), "nothing from outside becomes markup");
+        assert!(!page.contains("<h2>Figures</h2>"), "there are no states to compare");
+        let empty = Report { frontier: Some(FrontierReport::default()), ..Report::default() };
+        assert!(render(&empty, &sample::run()).contains("Which bounds"), "nothing at all is still a page");
+        assert!(!render(&Report::default(), &sample::run()).contains("Which bounds"));
+    }
+}
