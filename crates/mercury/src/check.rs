@@ -6,8 +6,8 @@ use std::{
 };
 
 use model::{
-    load_profile::Profile, migration::Plan, policy::Policy, rollout::Ladder, scenario::Scenario,
-    workload::Workload,
+    frontier::Frontier, load_profile::Profile, migration::Plan, policy::Policy, rollout::Ladder,
+    scenario::Scenario, workload::Workload,
 };
 
 use crate::exit::Exit;
@@ -34,6 +34,9 @@ pub(crate) struct Args {
     /// A load profile, like config/profiles/steady.toml.
     #[arg(long, value_name = "FILE")]
     profile: Vec<PathBuf>,
+    /// A frontier, like config/frontiers/mercury-home.toml.
+    #[arg(long, value_name = "FILE")]
+    frontier: Vec<PathBuf>,
 }
 
 pub(crate) fn run(args: &Args) -> Exit {
@@ -43,7 +46,14 @@ pub(crate) fn run(args: &Args) -> Exit {
     let rollouts = args.rollout.iter().map(|path| read(path, Ladder::parse).map(drop));
     let migrations = args.migration.iter().map(|path| read(path, Plan::parse).map(drop));
     let profiles = args.profile.iter().map(|path| read(path, Profile::parse).map(drop));
-    let all = policies.chain(workloads).chain(scenarios).chain(rollouts).chain(migrations).chain(profiles);
+    let frontiers = args.frontier.iter().map(|path| read(path, Frontier::parse).map(drop));
+    let all = policies
+        .chain(workloads)
+        .chain(scenarios)
+        .chain(rollouts)
+        .chain(migrations)
+        .chain(profiles)
+        .chain(frontiers);
     let faults: Vec<String> = all.filter_map(Result::err).collect();
     if faults.is_empty() {
         println!("every file is valid");
@@ -97,4 +107,42 @@ pub(crate) fn read<T>(
     let name = path.display().to_string();
     let text = fs::read_to_string(path).map_err(|error| format!("cannot read {name}: {error}"))?;
     parse(&name, &text).map_err(|faults| faults.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn checked(path: &Path) -> Exit {
+        let line = Line::try_parse_from(["check".as_ref(), "--frontier".as_ref(), path.as_os_str()]);
+        run(&line.expect("it reads").args)
+    }
+
+    #[test]
+    fn a_frontier_is_checked_with_every_fault_at_its_key() {
+        let home = tempfile::tempdir().expect("a directory");
+        let file = home.path().join("own.toml");
+        let (_, shipped) = model::frontier::SHIPPED;
+        fs::write(&file, shipped).expect("written");
+        assert!(matches!(checked(&file), Exit::Pass));
+        let bad =
+            shipped.replacen("endpoint = 640", "endpoint = 700", 1).replacen("minutes = 3", "minutes = 0", 1);
+        fs::write(&file, bad).expect("written");
+        let Exit::Usage(told) = checked(&file) else { panic!("two faults") };
+        assert!(
+            told.contains("pairs[8].endpoint: 700 exceeds") && told.contains(": minutes: expected"),
+            "{told}"
+        );
+        assert!(
+            matches!(checked(&home.path().join("none.toml")), Exit::Usage(told) if told.contains("cannot read"))
+        );
+    }
 }

@@ -2,11 +2,13 @@
 //! itself lives in the crates below.
 
 mod check;
+mod counterfactual;
 mod duration;
 mod emulate;
 mod endpoints;
 mod exit;
 mod exposures;
+mod frontier;
 mod inject;
 mod keys;
 mod load;
@@ -53,7 +55,8 @@ enum Command {
     Emulator(emulate::Command),
     /// Ask a process whether it is ready; for health checks in images without a shell.
     Probe(probe::Args),
-    /// Validate the files that a user edits: policies, workloads, scenarios, rollouts, migrations and load profiles.
+    /// Validate the files that a user edits: policies, workloads, scenarios, rollouts, migrations, load profiles and
+    /// frontiers.
     Check(check::Args),
     /// Make keys for the signed entitlement summary.
     #[command(subcommand)]
@@ -67,6 +70,12 @@ enum Command {
     /// Look whether the exposure ledger says what happened.
     #[command(subcommand)]
     Exposures(exposures::Command),
+    /// Try pairs of bounds in the region's model: which carry the home path, and what moves the old design's tail.
+    #[command(hide = true)]
+    Frontier(frontier::Args),
+    /// Throw a switch in the region's model: what would have been, had one thing been otherwise.
+    #[command(hide = true)]
+    Counterfactual(counterfactual::Args),
 }
 
 fn main() -> std::process::ExitCode {
@@ -83,6 +92,8 @@ fn main() -> std::process::ExitCode {
         Command::Policy(command) => policy::run(command),
         Command::Rollout(command) => rollout::run(command),
         Command::Exposures(command) => exposures::run(command),
+        Command::Frontier(args) => frontier::run(args),
+        Command::Counterfactual(args) => counterfactual::run(args),
     };
     exit.report()
 }

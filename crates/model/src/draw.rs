@@ -71,7 +71,9 @@ impl Draws {
     /// The draws of a call for an operation: as independent as those of [`Draws::call`], at a tenth of the cost.
     #[inline]
     pub const fn of_operation(&self, dependency: Dependency, operation: u64, attempt: u32) -> CallDraw {
-        CallDraw(mix::mix64(operation ^ self.bases[dependency.index()].rotate_left(attempt)))
+        // A turn by 64 is none: what lies above counts as well, or the second read of a hedge would be the first one again.
+        let turn = attempt.wrapping_add(attempt >> 11);
+        CallDraw(mix::mix64(operation ^ self.bases[dependency.index()].rotate_left(turn)))
     }
 }
 
@@ -216,6 +218,21 @@ mod tests {
             if Share::from_ppm(small).takes(bits) {
                 prop_assert!(Share::from_ppm(small + more).takes(bits));
             }
+        }
+    }
+
+    #[test]
+    fn a_second_read_beside_a_first_is_drawn_anew() {
+        let draws = Draws::new(1, 2);
+        let hedge = 1 << 16;
+        for attempt in 1..5 {
+            let of = |operation, attempt| draws.of_operation(Dependency::Profile, operation, attempt);
+            let same = (0..1_000).filter(|number| {
+                let operation = draws.operation(*number);
+                of(operation, attempt).bits(Purpose::Latency)
+                    == of(operation, attempt + hedge).bits(Purpose::Latency)
+            });
+            assert_eq!(same.count(), 0, "attempt {attempt}");
         }
     }
 }

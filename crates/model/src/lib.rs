@@ -4,6 +4,7 @@
 pub mod draw;
 pub mod fault;
 pub mod faults;
+pub mod frontier;
 pub mod latency;
 pub mod load_profile;
 pub mod migration;

@@ -23,7 +23,11 @@ impl Hosts {
 
     /// Processors of all hosts; `None` where there are as many as are needed.
     pub const fn processors(&self) -> Option<u32> {
-        if self.cpu_us_per_page == 0 { None } else { Some(self.workers.saturating_mul(self.vcpus_per_worker)) }
+        if self.cpu_us_per_page == 0 {
+            None
+        } else {
+            Some(self.workers.saturating_mul(self.vcpus_per_worker))
+        }
     }
 }
 
@@ -41,8 +45,7 @@ pub struct Placement {
 
 impl Placement {
     /// Everybody is spread evenly.
-    pub const EVEN: Self =
-        Self { class: WorkloadClass::Enterprise, hot_tenants: 0, concentration: 0.0 };
+    pub const EVEN: Self = Self { class: WorkloadClass::Enterprise, hot_tenants: 0, concentration: 0.0 };
 
     /// How many times its even share of a tenant's requests a domain serves. `rank` counts the tenants of a class from 0, the
     /// busiest first.

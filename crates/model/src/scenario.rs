@@ -125,6 +125,23 @@ impl Scenario {
 }
 
 impl Scenario {
+    /// The scenario with other capacities, in every phase: so many percent of the servers and of the places in line.
+    pub fn with_capacity_percent(&self, percent: impl Fn(Dependency) -> u32) -> Self {
+        let mut changed = self.clone();
+        for phase in &mut changed.phases {
+            for name in Dependency::ALL {
+                let part = |count: u32| {
+                    let wanted = u64::from(count) * u64::from(percent(name)) / 100;
+                    u32::try_from(wanted).unwrap_or(u32::MAX)
+                };
+                let Capacity { servers, queue_max } = phase.dependency(name).capacity;
+                phase.dependencies[name.index()].capacity =
+                    Capacity { servers: part(servers).max(1), queue_max: part(queue_max) };
+            }
+        }
+        changed
+    }
+
     /// The scenario in slow motion: every latency and every time of a fault is `factor` times as long and the rate so
     /// much lower, so that concurrency and capacity are those of the original.
     pub fn dilated(&self, factor: u32) -> Self {

@@ -8,7 +8,9 @@ mod bounds;
 #[cfg(test)]
 mod browser;
 mod by_class;
+mod counterfactual;
 mod effects;
+mod frontier;
 mod head;
 mod ink;
 mod ladder;
@@ -57,6 +59,8 @@ pub fn render(report: &Report, run: &RunInfo) -> String {
                     (migration::section(&view))
                     (effects::section(&view))
                     (profile::section(&view))
+                    (frontier::section(&view))
+                    (counterfactual::section(&view))
                     @if !(report.states.is_empty() && has_own_section(report)) {
                         (bounds::plot(&view))
                         (tables::figures(&view))
@@ -87,4 +91,6 @@ const fn has_own_section(report: &Report) -> bool {
         || report.effects.is_some()
         || report.profile.is_some()
         || report.knee.is_some()
+        || report.frontier.is_some()
+        || report.counterfactuals.is_some()
 }

@@ -10,6 +10,8 @@ use model::scenario::Scenario as Document;
 use serde::Serialize;
 
 use crate::{
+    counterfactual::CounterfactualReport,
+    frontier::FrontierReport,
     gates::{Gate, Role, evidence::TIMER_LATENESS_P99_MAX_MS},
     knee::KneeReport,
     profile::ProfileReport,
@@ -77,6 +79,12 @@ pub struct Report {
     /// Effects under kills; absent where they were not rehearsed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub effects: Option<Effects>,
+    /// Which bounds carry the home path; absent where it was not looked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frontier: Option<FrontierReport>,
+    /// What would have been, had one thing been otherwise; absent where it was not asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub counterfactuals: Option<CounterfactualReport>,
     /// The policies that were rehearsed.
     pub policies: Vec<PolicyRef>,
 }

@@ -149,3 +149,21 @@ proptest! {
         let _ = Scenario::parse("s.toml", &text);
     }
 }
+
+#[test]
+fn capacity_changes_where_it_is_asked_for_and_nobody_is_left_without_a_server() {
+    let shipped = Scenario::shipped();
+    let more = shipped.with_capacity_percent(|name| if name == Dependency::Profile { 150 } else { 100 });
+    let none = shipped.with_capacity_percent(|_| 0);
+    for (at, phase) in shipped.phases().iter().enumerate() {
+        for name in Dependency::ALL {
+            let was = phase.dependency(name).capacity;
+            let is = more.phases()[at].dependency(name).capacity;
+            let factor = if name == Dependency::Profile { 3 } else { 2 };
+            assert_eq!((is.servers, is.queue_max), (was.servers * factor / 2, was.queue_max * factor / 2));
+            let left = none.phases()[at].dependency(name);
+            assert_eq!(left.capacity, Capacity { servers: 1, queue_max: 0 });
+            assert_eq!(left.latency, phase.dependency(name).latency);
+        }
+    }
+}

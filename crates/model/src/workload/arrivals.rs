@@ -200,7 +200,8 @@ impl Arrivals {
         let class_shares =
             WorkloadClass::ALL.map(|class| workload.classes[class.index()].share * placed[class.index()]);
         // Exactly one where everybody has the weight of one, so that such a schedule does not move by a rounding.
-        let here = class_shares.iter().sum::<f64>() / workload.classes.iter().map(|class| class.share).sum::<f64>();
+        let here =
+            class_shares.iter().sum::<f64>() / workload.classes.iter().map(|class| class.share).sum::<f64>();
         let requests_per_s = requests_per_s * f64::from(most) / f64::from(PERCENT) * here;
         let (period, duration) = (workload.waves.period.as_secs_f64(), workload.waves.duration.as_secs_f64());
         let wave = requests_per_s * workload.waves.requests_per_s / workload.region_requests_per_s;
