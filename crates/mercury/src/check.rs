@@ -6,8 +6,8 @@ use std::{
 };
 
 use model::{
-    load_profile::Profile, migration::Plan, policy::Policy, rollout::Ladder, scenario::Scenario,
-    workload::Workload,
+    load_profile::Profile, migration::Plan, packet::Packet, policy::Policy, rollout::Ladder,
+    scenario::Scenario, workload::Workload,
 };
 
 use crate::exit::Exit;
@@ -34,6 +34,9 @@ pub(crate) struct Args {
     /// A load profile, like config/profiles/steady.toml.
     #[arg(long, value_name = "FILE")]
     profile: Vec<PathBuf>,
+    /// A packet, like config/packets/relay.toml.
+    #[arg(long, value_name = "FILE")]
+    packet: Vec<PathBuf>,
 }
 
 pub(crate) fn run(args: &Args) -> Exit {
@@ -43,7 +46,9 @@ pub(crate) fn run(args: &Args) -> Exit {
     let rollouts = args.rollout.iter().map(|path| read(path, Ladder::parse).map(drop));
     let migrations = args.migration.iter().map(|path| read(path, Plan::parse).map(drop));
     let profiles = args.profile.iter().map(|path| read(path, Profile::parse).map(drop));
+    let packets = args.packet.iter().map(|path| read(path, Packet::parse).map(drop));
     let all = policies.chain(workloads).chain(scenarios).chain(rollouts).chain(migrations).chain(profiles);
+    let all = all.chain(packets);
     let faults: Vec<String> = all.filter_map(Result::err).collect();
     if faults.is_empty() {
         println!("every file is valid");

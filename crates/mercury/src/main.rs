@@ -10,6 +10,7 @@ mod exposures;
 mod inject;
 mod keys;
 mod load;
+mod packet;
 mod policy;
 mod probe;
 mod rehearse;
@@ -53,7 +54,8 @@ enum Command {
     Emulator(emulate::Command),
     /// Ask a process whether it is ready; for health checks in images without a shell.
     Probe(probe::Args),
-    /// Validate the files that a user edits: policies, workloads, scenarios, rollouts, migrations and load profiles.
+    /// Validate the files that a user edits: policies, workloads, scenarios, rollouts, migrations, load profiles and
+    /// packets.
     Check(check::Args),
     /// Make keys for the signed entitlement summary.
     #[command(subcommand)]
@@ -61,6 +63,9 @@ enum Command {
     /// Look into a policy: what its figures add up to.
     #[command(subcommand)]
     Policy(policy::Command),
+    /// Recompute what a document's figures say.
+    #[command(subcommand)]
+    Packet(packet::Command),
     /// Look at the migration to the signed entitlement summary, or move it on evidence.
     #[command(subcommand)]
     Rollout(rollout::Command),
@@ -81,6 +86,7 @@ fn main() -> std::process::ExitCode {
         Command::Check(args) => check::run(&args),
         Command::Keys(command) => keys::run(command),
         Command::Policy(command) => policy::run(command),
+        Command::Packet(command) => packet::run(command),
         Command::Rollout(command) => rollout::run(command),
         Command::Exposures(command) => exposures::run(command),
     };
