@@ -133,9 +133,10 @@ impl Line<'_> {
         let distance = |(low, high): &(f64, f64)| (low - declared).max(declared - high);
         let stretches = self.stretches();
         let (low, high) = stretches.into_iter().min_by(|a, b| distance(a).total_cmp(&distance(b)))?;
+        // The declared value itself does not agree, so that it is at an end of the stretch or outside.
         Some(if exact {
             Range::Value(self.shortest(low, high))
-        } else if declared > high {
+        } else if declared >= high {
             if self.agrees(high) { Range::AtMost(high) } else { Range::LessThan(high) }
         } else if self.agrees(low) {
             Range::AtLeast(low)
@@ -164,25 +165,37 @@ impl Line<'_> {
     /// Every value at which a figure begins or ceases to agree, and the ends of the search; in order.
     fn ends(&self) -> Vec<f64> {
         let grid = self.grid();
-        let values: Vec<Vec<f64>> = grid.iter().map(|value| self.packet.compute(&self.at(*value))).collect();
+        let gauges: Vec<Vec<f64>> = grid.iter().map(|value| self.gauges(*value)).collect();
         let mut ends = vec![grid[0], grid[grid.len() - 1]];
-        for &figure in &self.touched {
-            let targets = match self.packet.figures[figure].claim.span() {
-                Some((least, most)) => vec![least, most],
-                None => vec![0.0],
-            };
-            for target in targets {
-                for (x, y) in grid.windows(2).zip(values.windows(2)) {
-                    let (low, high) = (y[0][figure] - target, y[1][figure] - target);
-                    if low.is_finite() && high.is_finite() && (low <= 0.0) != (high <= 0.0) {
-                        ends.push(tidy(self.bisect(figure, target, (x[0], x[1]))));
-                    }
+        for (x, y) in grid.windows(2).zip(gauges.windows(2)) {
+            for (gauge, (low, high)) in y[0].iter().zip(&y[1]).enumerate() {
+                if low.is_finite() && high.is_finite() && (*low <= 0.0) != (*high <= 0.0) {
+                    ends.push(tidy(self.bisect(gauge, (x[0], x[1]))));
                 }
             }
         }
         ends.sort_by(f64::total_cmp);
         ends.dedup();
         ends
+    }
+
+    /// Numbers that change sign where a figure begins or ceases to agree: how far each is beyond the least and the most that is
+    /// claimed, and what is between each two that are compared. The smallest margin of a longer comparison would not do: it rises
+    /// and falls, and could be missed between two values of the grid.
+    fn gauges(&self, value: f64) -> Vec<f64> {
+        let inputs = self.at(value);
+        let values = self.packet.compute(&inputs);
+        let gauges = |&figure: &usize| {
+            let (at, figure) = (figure, &self.packet.figures[figure]);
+            match figure.claim.span() {
+                Some((least, most)) => vec![values[at] - least, values[at] - most],
+                None => {
+                    let of = figure.operands(&inputs, &values);
+                    of.windows(2).map(|pair| pair[1] - pair[0]).collect()
+                }
+            }
+        };
+        self.touched.iter().flat_map(gauges).collect()
     }
 
     /// Values to look at, in order: nothing, and powers of ten up and down from what is declared.
@@ -195,9 +208,9 @@ impl Line<'_> {
         [0.0].into_iter().chain(powers).chain([most]).collect()
     }
 
-    /// Where between two values the figure crosses the target.
-    fn bisect(&self, figure: usize, target: f64, (mut low, mut high): (f64, f64)) -> f64 {
-        let below = |value: f64| self.packet.compute(&self.at(value))[figure] <= target;
+    /// Where between two values a gauge changes sign.
+    fn bisect(&self, gauge: usize, (mut low, mut high): (f64, f64)) -> f64 {
+        let below = |value: f64| self.gauges(value)[gauge] <= 0.0;
         let begins_below = below(low);
         for _ in 0..HALVINGS_MAX {
             let middle = low + (high - low) / 2.0;

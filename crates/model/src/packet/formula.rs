@@ -125,10 +125,13 @@ impl Formula {
         }
     }
 
-    /// Whether a comparison holds. `of` are the operands that gave `margin`.
-    pub(super) fn holds(self, margin: f64, of: &[f64]) -> bool {
-        let noise = of.iter().copied().fold(0.0, f64::max) * NOISE;
-        if self == Self::Above { margin > noise } else { margin >= -noise }
+    /// Whether a comparison of these operands holds. Each two are looked at by themselves: what is noise beside the largest of
+    /// them may be much beside the others.
+    pub(super) fn holds(self, of: &[f64]) -> bool {
+        of.windows(2).all(|pair| {
+            let noise = pair[0].max(pair[1]) * NOISE;
+            if self == Self::Above { pair[0] - pair[1] > noise } else { pair[1] - pair[0] >= -noise }
+        })
     }
 
     /// Whether an operand of this value at this position changes nothing, so that the figure would repeat another: adding 0,

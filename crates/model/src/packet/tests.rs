@@ -177,13 +177,16 @@ fn the_number_of_domains_is_the_one_that_the_workload_is_shared_by() {
     assert!((domains.requests_per_s - workload.region_requests_per_s).abs() < 1e-9);
 }
 
-/// A shipped packet and one of its inputs.
-fn any_input() -> impl Strategy<Value = (Packet, usize)> {
-    let packets = Packet::shipped();
-    let inputs: Vec<_> = packets.iter().map(|packet| packet.inputs.len()).collect();
-    (0..packets.len())
-        .prop_flat_map(move |packet| (Just(packet), 0..inputs[packet]))
-        .prop_map(move |(packet, input)| (packets[packet].clone(), input))
+/// The position of a shipped packet, and something to choose one of its inputs by.
+fn any_input() -> impl Strategy<Value = (usize, usize)> {
+    (0..SHIPPED.len(), 0..INPUTS_MAX)
+}
+
+/// The packet, and the name and value of the input.
+fn chosen((packet, at): (usize, usize)) -> (Packet, String, f64) {
+    let packet = Packet::shipped().remove(packet);
+    let Input { name, value } = packet.inputs[at % packet.inputs.len()].clone();
+    (packet, name, value)
 }
 
 proptest! {
@@ -191,8 +194,8 @@ proptest! {
 
     /// An input that is held to its value is missed when it is changed, and found to be to blame, with the value that it had.
     #[test]
-    fn a_changed_input_is_noticed_and_named((packet, at) in any_input(), factor in prop_oneof![0.2..0.9, 1.1..5.0]) {
-        let Input { name, value } = packet.inputs[at].clone();
+    fn a_changed_input_is_noticed_and_named(at in any_input(), factor in prop_oneof![0.2..0.9, 1.1..5.0]) {
+        let (packet, name, value) = chosen(at);
         let changed = with(&packet, &name, value * factor);
         let report = changed.verify();
         if packet.verify().loose.contains(&name) {
@@ -202,9 +205,10 @@ proptest! {
             prop_assert!(!report.agrees(), "{name} x {factor}");
             let found = implied(&changed);
             let range = found.iter().find(|(input, _)| *input == name).map(|(_, range)| *range);
+            let near = |implied: f64| (implied - value).abs() <= value * 0.1;
             match range {
-                Some(Range::Value(implied)) => {
-                    prop_assert!((implied - value).abs() <= value * 0.1, "{name}: {implied}, not {value}");
+                Some(Range::Value(implied) | Range::AtLeast(implied) | Range::AtMost(implied)) => {
+                    prop_assert!(near(implied), "{name}: {implied}, not {value}");
                 }
                 other => prop_assert!(false, "{name} x {factor}: {other:?}"),
             }
@@ -213,8 +217,8 @@ proptest! {
 
     /// Whatever is said to fit does.
     #[test]
-    fn what_is_said_to_fit_fits((packet, at) in any_input(), factor in 0.0..8.0_f64) {
-        let Input { name, value } = packet.inputs[at].clone();
+    fn what_is_said_to_fit_fits(at in any_input(), factor in 0.0..8.0_f64) {
+        let (packet, name, value) = chosen(at);
         let changed = with(&packet, &name, value * factor);
         let diagnosis = changed.verify().diagnosis;
         for fit in diagnosis.iter().flat_map(|diagnosis| &diagnosis.fits) {

@@ -164,7 +164,7 @@ impl Figure {
             return false;
         }
         match self.claim.span() {
-            None => self.formula.holds(computed, &self.operands(inputs, figures)),
+            None => self.formula.holds(&self.operands(inputs, figures)),
             Some((least, most)) => {
                 let noise = computed.abs().max(least.abs()) * NOISE;
                 // What is cut off comes to less than a step; what is rounded may be half a step off.
