@@ -223,7 +223,6 @@ impl<K: Eq + Hash + Clone, W> Flights<K, W> {
 }
 
 impl<K: Eq + Hash + Clone, W, S: BuildHasher> Flights<K, W, S> {
-
     /// Lets a caller join the flight of its key, or start one. `deadline` is the caller's own.
     ///
     /// # Errors

@@ -6,8 +6,8 @@ use std::{
 };
 
 use model::{
-    frontier::Frontier, load_profile::Profile, migration::Plan, policy::Policy, rollout::Ladder,
-    scenario::Scenario, workload::Workload,
+    frontier::Frontier, load_profile::Profile, migration::Plan, packet::Packet, policy::Policy,
+    region::Region, rollout::Ladder, scenario::Scenario, workload::Workload,
 };
 
 use crate::exit::Exit;
@@ -37,6 +37,12 @@ pub(crate) struct Args {
     /// A frontier, like config/frontiers/mercury-home.toml.
     #[arg(long, value_name = "FILE")]
     frontier: Vec<PathBuf>,
+    /// A packet, like config/packets/relay.toml.
+    #[arg(long, value_name = "FILE")]
+    packet: Vec<PathBuf>,
+    /// A region, like config/regions/mercury-home.toml.
+    #[arg(long, value_name = "FILE")]
+    region: Vec<PathBuf>,
 }
 
 pub(crate) fn run(args: &Args) -> Exit {
@@ -47,13 +53,17 @@ pub(crate) fn run(args: &Args) -> Exit {
     let migrations = args.migration.iter().map(|path| read(path, Plan::parse).map(drop));
     let profiles = args.profile.iter().map(|path| read(path, Profile::parse).map(drop));
     let frontiers = args.frontier.iter().map(|path| read(path, Frontier::parse).map(drop));
+    let packets = args.packet.iter().map(|path| read(path, Packet::parse).map(drop));
+    let regions = args.region.iter().map(|path| read(path, Region::parse).map(drop));
     let all = policies
         .chain(workloads)
         .chain(scenarios)
         .chain(rollouts)
         .chain(migrations)
         .chain(profiles)
-        .chain(frontiers);
+        .chain(frontiers)
+        .chain(packets)
+        .chain(regions);
     let faults: Vec<String> = all.filter_map(Result::err).collect();
     if faults.is_empty() {
         println!("every file is valid");

@@ -12,6 +12,7 @@ mod frontier;
 mod inject;
 mod keys;
 mod load;
+mod packet;
 mod policy;
 mod probe;
 mod rehearse;
@@ -56,7 +57,7 @@ enum Command {
     /// Ask a process whether it is ready; for health checks in images without a shell.
     Probe(probe::Args),
     /// Validate the files that a user edits: policies, workloads, scenarios, rollouts, migrations, load profiles and
-    /// frontiers.
+    /// frontiers, packets and regions.
     Check(check::Args),
     /// Make keys for the signed entitlement summary.
     #[command(subcommand)]
@@ -64,6 +65,9 @@ enum Command {
     /// Look into a policy: what its figures add up to.
     #[command(subcommand)]
     Policy(policy::Command),
+    /// Recompute what a document's figures say.
+    #[command(subcommand)]
+    Packet(packet::Command),
     /// Look at the migration to the signed entitlement summary, or move it on evidence.
     #[command(subcommand)]
     Rollout(rollout::Command),
@@ -90,6 +94,7 @@ fn main() -> std::process::ExitCode {
         Command::Check(args) => check::run(&args),
         Command::Keys(command) => keys::run(command),
         Command::Policy(command) => policy::run(command),
+        Command::Packet(command) => packet::run(command),
         Command::Rollout(command) => rollout::run(command),
         Command::Exposures(command) => exposures::run(command),
         Command::Frontier(args) => frontier::run(args),

@@ -9,6 +9,7 @@ pub mod latency;
 pub mod load_profile;
 pub mod migration;
 pub mod names;
+pub mod packet;
 pub mod policy;
 pub mod read;
 pub mod region;

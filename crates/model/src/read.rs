@@ -96,6 +96,13 @@ fn line_of(text: &str, offset: usize) -> usize {
     1 + text.as_bytes().iter().take(offset).filter(|byte| **byte == b'\n').count()
 }
 
+/// Where a key is.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    line: usize,
+    path: String,
+}
+
 /// A table of the document while it is read.
 pub struct Table<'d> {
     log: &'d Log<'d>,
@@ -160,6 +167,51 @@ impl<'d> Table<'d> {
     /// A finite number within `range`, or `default` when the key is absent.
     pub fn number_or(&mut self, key: &'static str, range: RangeInclusive<f64>, default: f64) -> Option<f64> {
         self.optional(key).map_or(Some(default), |value| value.number(range))
+    }
+
+    /// A whole number within `range`; `Some(None)` when the key is absent.
+    pub fn integer_opt(&mut self, key: &'static str, range: RangeInclusive<u64>) -> Option<Option<u64>> {
+        self.optional(key).map_or(Some(None), |value| value.integer(range).map(Some))
+    }
+
+    /// A finite number within `range`; `Some(None)` when the key is absent.
+    pub fn number_opt(&mut self, key: &'static str, range: RangeInclusive<f64>) -> Option<Option<f64>> {
+        self.optional(key).map_or(Some(None), |value| value.number(range).map(Some))
+    }
+
+    /// A table whose keys are the file's own choice, as numbers in the order of the file. `accept` says what is wrong with a
+    /// key, and otherwise what its number must be within.
+    pub fn numbers(
+        &mut self,
+        key: &'static str,
+        count: RangeInclusive<usize>,
+        accept: impl Fn(&str) -> Result<RangeInclusive<f64>, String>,
+    ) -> Option<Vec<(String, f64)>> {
+        let value = self.required(key)?;
+        let DeValue::Table(entries) = value.value() else {
+            return value.unexpected("a table");
+        };
+        if !count.contains(&entries.len()) {
+            let (least, most) = (count.start(), count.end());
+            value.fault(format!("expected {least} to {most} keys, found {}", entries.len()));
+            return None;
+        }
+        let mut entries: Vec<_> = entries.iter().collect();
+        entries.sort_by_key(|(name, _)| name.span().start);
+        let table = Table { path: value.path.clone(), line: value.line, known: Vec::new(), ..*self };
+        let read = entries.into_iter().map(|(name, spanned)| {
+            let (key, line): (&str, usize) = (name.get_ref(), table.line_at(name));
+            let entry = Value { log: self.log, line, path: table.path_of(key), spanned };
+            match accept(key) {
+                Ok(range) => entry.number(range).map(|number| (key.to_owned(), number)),
+                Err(wrong) => {
+                    entry.fault(wrong);
+                    None
+                }
+            }
+        });
+        // All of them are read before the first fault ends it.
+        read.collect::<Vec<_>>().into_iter().collect()
     }
 
     /// `true` or `false`, or `default` when the key is absent.
@@ -296,6 +348,17 @@ impl<'d> Table<'d> {
             found = below.map(|(_, value)| value);
         }
         self.log.add(line, path, message.into());
+    }
+
+    /// Where a key of this table is, or would be, for a fault that only shows when the whole document has been read.
+    pub(crate) fn place(&self, key: &str) -> Place {
+        let line = self.entries.get_key_value(key).map_or(self.line, |(name, _)| self.line_at(name));
+        Place { line, path: self.path_of(key) }
+    }
+
+    /// Records a fault of a key of whatever table.
+    pub(crate) fn fault_at(&self, place: &Place, message: impl Into<String>) {
+        self.log.add(place.line, place.path.clone(), message.into());
     }
 
     fn optional(&mut self, key: &'static str) -> Option<Value<'d>> {

@@ -1,6 +1,10 @@
 //! Region: what lies under a whole region's admission domains: its hosts, and which domain serves whom.
 
+mod file;
+
 use base::WorkloadClass;
+
+pub use self::file::{MINUTES_MAX, RUNS_MAX, Reference, ReferenceFigure, Region, SHIPPED, StateName};
 
 /// The hosts of a region. They bring CPU; slots belong to the admission domains, so more hosts bring none.
 #[derive(Clone, Copy, Debug, PartialEq)]

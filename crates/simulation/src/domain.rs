@@ -459,6 +459,5 @@ const fn outcome(denied: Denied) -> Outcome {
     }
 }
 
-
 #[cfg(test)]
 mod tests;

@@ -226,7 +226,8 @@ impl Region {
             *before = meters;
         }
         second.queue_age_ms = ages.iter().filter_map(|ages| ages.quantile_ms(0.99)).reduce(f64::max);
-        second.occupancy = std::array::from_fn(|at| share(held[at].into(), u128::from(self.slots[at]) * nanos(1)));
+        second.occupancy =
+            std::array::from_fn(|at| share(held[at].into(), u128::from(self.slots[at]) * nanos(1)));
         self.requests += requests;
         progress.requests.fetch_add(requests, Ordering::Relaxed);
         progress.seconds.fetch_add(1, Ordering::Relaxed);

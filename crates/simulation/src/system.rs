@@ -84,7 +84,13 @@ pub struct System {
 
 impl System {
     /// The region as workload and hosts declare it.
-    pub fn region(policy: Policy, scenario: Scenario, workload: Workload, hosts: Hosts, placement: Placement) -> Self {
+    pub fn region(
+        policy: Policy,
+        scenario: Scenario,
+        workload: Workload,
+        hosts: Hosts,
+        placement: Placement,
+    ) -> Self {
         let offered = workload.at_scale(Scale::ONE);
         let domains = workload.admission_domains;
         Self {

@@ -116,7 +116,10 @@ fn a_flight_is_joined_up_to_the_freshness_window_and_not_beyond() {
     assert_eq!(instead_of(&late), Some(NoJoin::Stale));
     let next = enter(&mut table, &RULES, 51, 300, 3);
     assert_eq!(next.waiter.flight(), late.waiter.flight(), "the younger flight is the one to join");
-    assert_eq!(table.end(first.waiter.flight(), Ending::Completed).map(|told| told.to_vec()), Some(vec![0, 1]));
+    assert_eq!(
+        table.end(first.waiter.flight(), Ending::Completed).map(|told| told.to_vec()),
+        Some(vec![0, 1])
+    );
     assert!(!is_leader(&enter(&mut table, &RULES, 52, 300, 4)), "the older one's end frees no key");
 }
 

@@ -2,9 +2,7 @@
 //! so a page needs one event for all of them.
 
 use base::{Deadline, Dependency, Nanos};
-use control::{
-    degradation::{self, Omission, Pressure},
-};
+use control::degradation::{self, Omission, Pressure};
 use model::policy::Mechanism;
 
 use super::{Domain, PageId, Stage};

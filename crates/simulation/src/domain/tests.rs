@@ -101,7 +101,8 @@ fn a_hedge_gives_back_what_it_took_wherever_it_was() {
 
 #[test]
 fn a_crowded_store_serves_in_order_and_lets_everybody_go() {
-    let mut text = std::fs::read_to_string("../../config/scenarios/peak-slowdown-recovery.toml").expect("shipped");
+    let mut text =
+        std::fs::read_to_string("../../config/scenarios/peak-slowdown-recovery.toml").expect("shipped");
     text = text.replace("servers = 480 ", "servers = 300 ").replace("queue_max = 600", "queue_max = 60");
     let scenario = Scenario::parse("crowded", &text).expect("valid");
     let scale = Scale::parse("1/10").expect("valid");
