@@ -72,7 +72,7 @@ impl Latencies {
     /// Observations by bucket: upper bound in milliseconds and count in this bucket alone, in rising order, without empty
     /// ones at the ends. The bounds are a tenth apart, and one of them is 300 ms. The counts add up to [`Latencies::len`].
     pub fn buckets(&self) -> Vec<(f64, u64)> {
-        let bounds = bounds();
+        let bounds = bucket_bounds_us();
         let mut counts = vec![0_u64; bounds.len()];
         for step in self.histogram.iter_recorded() {
             let at = bounds.partition_point(|bound| *bound < step.value_iterated_to());
@@ -112,7 +112,7 @@ pub struct LatencyMs {
 
 /// Upper bounds of [`Latencies::buckets`] in microseconds, from about 1 ms to beyond the range; integers, so that they are
 /// the same everywhere.
-fn bounds() -> Vec<u64> {
+pub fn bucket_bounds_us() -> Vec<u64> {
     let up = std::iter::successors(Some(BUCKET_ORIGIN_US), |bound| Some(bound * 11 / 10));
     let down = std::iter::successors(Some(BUCKET_ORIGIN_US), |bound| Some(bound * 10 / 11)).skip(1);
     let mut bounds: Vec<u64> = down.take_while(|bound| *bound > 1_000).collect();

@@ -32,7 +32,7 @@ mod tally;
 
 pub use clock::Priority;
 pub use connection::CONNECTIONS_MAX;
-pub use latency::{Latencies, LatencyMs, SCHEME as HISTOGRAM_SCHEME};
+pub use latency::{Latencies, LatencyMs, SCHEME as HISTOGRAM_SCHEME, bucket_bounds_us};
 pub use observe::{Lost, Observe, Observed};
 pub use outcome::Outcome;
 pub use plan::{

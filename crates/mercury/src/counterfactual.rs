@@ -10,7 +10,7 @@ use rehearsal::{
 
 use crate::{
     exit::Exit,
-    frontier::{FileArgs, GROUND, threads},
+    frontier::{FileArgs, ground, threads},
     load::Output,
     rehearse::{concluded, no_evidence},
     world,
@@ -79,7 +79,7 @@ fn options(args: Args) -> CounterfactualOptions {
     CounterfactualOptions {
         switches: Switch::ALL.into_iter().filter(wanted).collect(),
         files: args.files.into(),
-        ground: GROUND,
+        ground: ground(),
         window_s: args.minutes * 60,
         warm_up_s: WARM_UP_S,
         runs: args.runs,

@@ -2,11 +2,7 @@
 
 use std::{num::NonZero, path::PathBuf};
 
-use base::WorkloadClass;
-use model::{
-    frontier::MINUTES_MAX,
-    region::{Hosts, Placement},
-};
+use model::{frontier::MINUTES_MAX, region::Region};
 use rehearsal::{
     frontier::{FrontierOptions, frontier},
     sweep::{Files, Ground, RUNS_MAX, THREADS_MAX},
@@ -19,12 +15,11 @@ use crate::{
     world,
 };
 
-/// What lies under the region where no file says otherwise.
-pub(crate) const GROUND: Ground = Ground {
-    hosts: Hosts { workers: 24, vcpus_per_worker: 8, cpu_us_per_page: 4_700, bursts_per_page: 8 },
-    placement: Placement { class: WorkloadClass::Enterprise, hot_tenants: 1, concentration: 0.0 },
-    scale: None,
-};
+/// What lies under the region that this version ships with.
+pub(crate) fn ground() -> Ground {
+    let region = Region::shipped();
+    Ground { hosts: region.hosts, placement: region.placement, scale: None }
+}
 
 /// The files of a sweep.
 #[derive(Debug, clap::Args)]
@@ -99,7 +94,7 @@ fn options(args: Args) -> FrontierOptions {
     FrontierOptions {
         frontier: args.frontier,
         files: args.files.into(),
-        ground: GROUND,
+        ground: ground(),
         window_s: args.minutes.map(|minutes| minutes * 60),
         warm_up_s: None,
         runs: args.runs,

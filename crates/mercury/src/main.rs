@@ -18,6 +18,7 @@ mod probe;
 mod rehearse;
 mod rollout;
 mod serve;
+mod simulate;
 mod up;
 mod world;
 
@@ -74,12 +75,8 @@ enum Command {
     /// Look whether the exposure ledger says what happened.
     #[command(subcommand)]
     Exposures(exposures::Command),
-    /// Try pairs of bounds in the region's model: which carry the home path, and what moves the old design's tail.
-    #[command(hide = true)]
-    Frontier(frontier::Args),
-    /// Throw a switch in the region's model: what would have been, had one thing been otherwise.
-    #[command(hide = true)]
-    Counterfactual(counterfactual::Args),
+    /// The region at full size in virtual time: one run, the packet, the frontier, and what would have been.
+    Simulate(simulate::Args),
 }
 
 fn main() -> std::process::ExitCode {
@@ -97,8 +94,7 @@ fn main() -> std::process::ExitCode {
         Command::Packet(command) => packet::run(command),
         Command::Rollout(command) => rollout::run(command),
         Command::Exposures(command) => exposures::run(command),
-        Command::Frontier(args) => frontier::run(args),
-        Command::Counterfactual(args) => counterfactual::run(args),
+        Command::Simulate(args) => simulate::run(args),
     };
     exit.report()
 }

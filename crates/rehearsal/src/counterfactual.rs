@@ -65,7 +65,9 @@ pub async fn counterfactual(options: CounterfactualOptions) -> Result<Conclusion
     let plan = Plan::of(&options)?;
     let shown = options.output == Output::Human;
     let variants = plan.variants.clone();
-    let cells = sweep::watched(variants, plan.extent, options.seed, options.threads, shown).await?;
+    let cells = sweep::watched(variants, plan.extent, options.seed, options.threads, shown)
+        .await?
+        .whole(plan.extent)?;
     let report = report_of(&options, &plan, plan.measured(&cells));
     let run = RunInfo::new(started_unix_ms, MonotonicClock.now() - began, Vec::new());
     evidence::write(&options.out, &report, &run)?;

@@ -69,8 +69,9 @@ pub async fn frontier(options: FrontierOptions) -> Result<Conclusion, RehearsalE
     let began = MonotonicClock.now();
     let plan = Plan::of(&options)?;
     let shown = options.output == Output::Human;
-    let cells =
-        sweep::watched(plan.variants.clone(), plan.extent, options.seed, options.threads, shown).await?;
+    let cells = sweep::watched(plan.variants.clone(), plan.extent, options.seed, options.threads, shown)
+        .await?
+        .whole(plan.extent)?;
     let gated = plan.gated();
     let measured = cells.iter().zip(gated).map(|(cells, gated)| Measured::of(cells, gated)).collect();
     let report = report_of(&options, &plan, measured);

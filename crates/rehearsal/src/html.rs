@@ -21,6 +21,7 @@ mod plot;
 mod profile;
 #[cfg(test)]
 mod sample;
+mod simulation;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -61,6 +62,7 @@ pub fn render(report: &Report, run: &RunInfo) -> String {
                     (profile::section(&view))
                     (frontier::section(&view))
                     (counterfactual::section(&view))
+                    (simulation::section(&view))
                     @if !(report.states.is_empty() && has_own_section(report)) {
                         (bounds::plot(&view))
                         (tables::figures(&view))

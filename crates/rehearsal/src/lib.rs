@@ -26,6 +26,7 @@ pub mod revision;
 pub mod rollout;
 mod scrape;
 mod screen;
+pub mod simulate;
 pub mod slo;
 pub mod suite;
 pub mod sweep;

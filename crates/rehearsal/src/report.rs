@@ -15,6 +15,7 @@ use crate::{
     gates::{Gate, Role, evidence::TIMER_LATENESS_P99_MAX_MS},
     knee::KneeReport,
     profile::ProfileReport,
+    simulate::SimulationReport,
     verdict::Verdict,
 };
 
@@ -85,6 +86,9 @@ pub struct Report {
     /// What would have been, had one thing been otherwise; absent where it was not asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub counterfactuals: Option<CounterfactualReport>,
+    /// What a simulation says beyond its states; absent elsewhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub simulation: Option<SimulationReport>,
     /// The policies that were rehearsed.
     pub policies: Vec<PolicyRef>,
 }

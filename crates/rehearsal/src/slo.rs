@@ -37,7 +37,7 @@ pub(crate) use documents::{Documents, Side};
 pub use error::RehearsalError;
 pub use options::{Extent, Output, Preset, SloOptions};
 pub use print::render;
-pub use run_info::{GeneratorInfo, ProcessInfo, RunInfo, Servers, StageInfo, SuiteRun};
+pub use run_info::{GeneratorInfo, ProcessInfo, RunInfo, Servers, SimulationRun, StageInfo, SuiteRun};
 
 /// The states, in order, and whether each is warmed up.
 const STATES: [(&str, bool); 3] = [("peak", true), ("slowdown", true), ("recovery", false)];

@@ -19,9 +19,10 @@ use simulation::{ClaimsPhase, Course, System};
 use crate::slo::RehearsalError;
 
 pub use figures::{Busiest, ByClass, Figures, Measured, Occupancies, RecoveryTime, Waits};
+pub(crate) use figures::{point, recoveries, recoveries_of};
 #[cfg(test)]
 pub(crate) use jobs::run;
-pub(crate) use jobs::{Cell, Extent};
+pub(crate) use jobs::{Cell, Extent, OfRun, Swept};
 pub(crate) use progress::watched;
 
 /// Runs of a state at most; their observations are merged.
@@ -36,6 +37,16 @@ pub(crate) enum At {
     Slowdown,
     /// The slowdown goes on through the warm-up and ends with it.
     Recovery,
+}
+
+impl Swept {
+    /// All that was asked for: part of a sweep compares nothing.
+    ///
+    /// # Errors
+    /// [`RehearsalError::Interrupted`] when runs are missing.
+    pub(crate) fn whole(self, extent: Extent) -> Result<Vec<Vec<Cell>>, RehearsalError> {
+        if self.runs < extent.runs { Err(RehearsalError::Interrupted) } else { Ok(self.cells) }
+    }
 }
 
 impl At {

@@ -17,4 +17,4 @@ mod wheel;
 pub use run::{Course, Progress, Second, Window, run};
 pub use spread::{SCHEME, Spread};
 pub use system::{BOUNDARIES, ClaimsPhase, Hedge, System};
-pub use tally::{ClassTally, LATE_AFTER, Metered, Outcome, SECTIONS, SecondTally};
+pub use tally::{CAUSES, ClassTally, LATE_AFTER, Metered, Outcome, SECTIONS, SecondTally};

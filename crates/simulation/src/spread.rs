@@ -92,19 +92,16 @@ impl Spread {
         self.histogram.len() - self.histogram.count_between(0, bound.as_micros())
     }
 
-    /// The counts by bucket, upper bounds in milliseconds growing by at least `step` each, without empty ends.
-    pub fn buckets(&self, bounds_ms: &[f64]) -> Vec<(f64, u64)> {
-        let mut below = 0;
-        bounds_ms
-            .iter()
-            .map(|le| {
-                let micros = (le * 1e3) as u64;
-                let upto = self.none + self.histogram.count_between(0, micros);
-                let count = upto - below;
-                below = upto;
-                (*le, count)
-            })
-            .collect()
+    /// How many spans lie in each bucket of rising upper bounds, in microseconds; those above the last are in the last.
+    pub fn buckets(&self, bounds_us: &[u64]) -> Vec<u64> {
+        let mut counts = vec![0; bounds_us.len()];
+        let Some(last) = counts.len().checked_sub(1) else { return counts };
+        counts[0] = self.none;
+        for step in self.histogram.iter_recorded() {
+            let at = bounds_us.partition_point(|bound| *bound < step.value_iterated_to());
+            counts[at.min(last)] += step.count_since_last_iteration();
+        }
+        counts
     }
 }
 

@@ -57,6 +57,17 @@ impl Outcome {
 /// The optional sections.
 pub const SECTIONS: [&str; 2] = ["recommendations", "reputation"];
 
+/// Why a section is omitted, by the names that reports use.
+pub const CAUSES: [&str; Omission::ALL.len()] = {
+    let mut names = [""; Omission::ALL.len()];
+    let mut at = 0;
+    while at < names.len() {
+        names[at] = Omission::ALL[at].as_str();
+        at += 1;
+    }
+    names
+};
+
 /// The operations of one class.
 #[derive(Clone, Debug, Default)]
 pub struct ClassTally {
@@ -70,7 +81,7 @@ pub struct ClassTally {
     pub departed_before_objective: u64,
     /// Attempts, the first ones included.
     pub attempts: u64,
-    /// Omitted sections of correct answers, by section and by the order of [`Omission::ALL`].
+    /// Omitted sections of correct answers, by section and by the order of [`CAUSES`].
     pub omitted: [[u64; Omission::ALL.len()]; SECTIONS.len()],
     /// Latency of correct answers, from the intended start.
     pub latency: Spread,

@@ -520,6 +520,7 @@ pub(super) fn run() -> RunInfo {
             kernel: "Linux 6.1.0".to_owned(),
         },
         version: "0.1.0",
+        simulation: None,
         git_revision: Some("4d2c1fb0e9a7".to_owned()),
         runs: ["policy-legacy", "policy"].map(suite_run).into(),
     }

@@ -1,6 +1,6 @@
 //! Run info: `run.json`: what depends on the machine and the hour, and is therefore not in the report.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{collections::BTreeMap, num::NonZero, path::Path};
 
 use base::Nanos;
 use load::{LatencyMs, Plan, Priority};
@@ -11,7 +11,7 @@ use crate::{
     report::ratio,
     revision,
     suite::Member,
-    usage::{Machine, Usage},
+    usage::{self, Machine, Usage},
 };
 
 /// Schema of [`RunInfo`].
@@ -34,6 +34,41 @@ pub struct RunInfo {
     pub git_revision: Option<String>,
     /// Each suite that was started, in order.
     pub runs: Vec<SuiteRun>,
+    /// How fast a simulation was; absent elsewhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub simulation: Option<SimulationRun>,
+}
+
+/// How fast a simulation was.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct SimulationRun {
+    /// Operations that were simulated, warm-ups included.
+    pub requests: u64,
+    /// How long it took.
+    pub wall_s: f64,
+    /// Runs that went on at once.
+    pub threads: usize,
+    /// Operations a second on each of them.
+    pub requests_per_s_and_thread: f64,
+    /// Most resident memory of the process, where the system tells.
+    pub memory_peak_mib: Option<f64>,
+}
+
+impl SimulationRun {
+    /// Of a simulation that has just ended.
+    pub(crate) fn of(requests: u64, took: Nanos, threads: Option<NonZero<usize>>) -> Self {
+        let threads = threads.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZero::get);
+        let wall_s = took.as_secs_f64();
+        Self {
+            requests,
+            wall_s,
+            threads,
+            requests_per_s_and_thread: ratio(requests as f64 / threads as f64, wall_s).unwrap_or_default(),
+            memory_peak_mib: usage::read(std::process::id())
+                .ok()
+                .map(|own| own.rss_peak_bytes as f64 / f64::from(1 << 20)),
+        }
+    }
 }
 
 /// One suite and what was driven through it.
@@ -131,6 +166,7 @@ impl RunInfo {
             version: env!("CARGO_PKG_VERSION"),
             git_revision: revision::of(Path::new(".")),
             runs,
+            simulation: None,
         }
     }
 

@@ -134,7 +134,7 @@ impl Measured {
         let peak = cells.iter().find(|cell| cell.state == At::Peak);
         let figures = cells.iter().map(|cell| {
             let recovery = match (cell.state, peak) {
-                (At::Recovery, Some(peak)) => Some(recovery_time(&peak.timelines, &cell.timelines)),
+                (At::Recovery, Some(peak)) => Some(recoveries(&peak.timelines, &cell.timelines)),
                 _ => None,
             };
             Figures { recovery, ..figures(cell, gated) }
@@ -242,27 +242,36 @@ const fn count(tally: &ClassTally, outcome: Outcome) -> u64 {
     tally.outcomes[outcome as usize]
 }
 
-fn goodput(tally: &ClassTally) -> Option<f64> {
+pub(super) fn goodput(tally: &ClassTally) -> Option<f64> {
     let stayed = tally.offered.saturating_sub(tally.departed_before_objective);
     ratio(tally.within_objective as f64, stayed as f64)
 }
 
-fn omission(tally: &ClassTally) -> Option<f64> {
+pub(super) fn omission(tally: &ClassTally) -> Option<f64> {
     ratio(count(tally, Outcome::OkDegraded) as f64, tally.correct() as f64)
 }
 
+/// The median of the runs.
+pub(crate) fn recoveries(peaks: &[Vec<Second>], after: &[Vec<Second>]) -> RecoveryTime {
+    of_runs(&each(peaks, after))
+}
+
+/// Every run's own time, in seconds.
+pub(crate) fn recoveries_of(peaks: &[Vec<Second>], after: &[Vec<Second>]) -> Vec<Option<f64>> {
+    each(peaks, after).iter().map(|run| run.s).collect()
+}
+
 /// Each run against the windows of its own peak.
-fn recovery_time(peaks: &[Vec<Second>], recoveries: &[Vec<Second>]) -> RecoveryTime {
+fn each(peaks: &[Vec<Second>], recoveries: &[Vec<Second>]) -> Vec<recovery::Recovery> {
     let points = |seconds: &[Second]| seconds.iter().map(point).collect::<Vec<_>>();
-    let runs: Vec<recovery::Recovery> = peaks
+    peaks
         .iter()
         .zip(recoveries)
         .map(|(peak, after)| {
             let bounds = recovery::bounds(&points(peak));
             bounds.map_or_else(recovery::Recovery::default, |bounds| recovery::judge(&points(after), &bounds))
         })
-        .collect();
-    of_runs(&runs)
+        .collect()
 }
 
 fn of_runs(runs: &[recovery::Recovery]) -> RecoveryTime {
@@ -285,7 +294,8 @@ fn of_runs(runs: &[recovery::Recovery]) -> RecoveryTime {
     }
 }
 
-fn point(second: &Second) -> TimelinePoint {
+/// A second as the live rule of recovery knows it.
+pub(crate) fn point(second: &Second) -> TimelinePoint {
     let [endpoint, profile] = second.occupancy;
     TimelinePoint {
         offered: second.offered,

@@ -12,24 +12,24 @@ use simulation::Progress;
 
 use super::{
     Variant,
-    jobs::{Cell, Extent, run},
+    jobs::{Extent, Swept, run},
 };
 use crate::{screen::Screen, slo::RehearsalError, up::Signals};
 
 /// How often the bar moves.
 const TICK: Duration = Duration::from_millis(250);
 
-/// Runs a sweep on threads of its own, shows how far it is, and gives up at a signal.
+/// Runs a sweep on threads of its own, shows how far it is, and ends it at a signal: with the runs that are whole by then.
 ///
 /// # Errors
-/// [`RehearsalError::Interrupted`] after a signal: part of a sweep shows nothing.
+/// [`RehearsalError::Interrupted`] after a signal that came before the first run was whole.
 pub(crate) async fn watched(
     variants: Vec<Variant>,
     extent: Extent,
     seed: u64,
     threads: Option<NonZero<usize>>,
     shown: bool,
-) -> Result<Vec<Vec<Cell>>, RehearsalError> {
+) -> Result<Swept, RehearsalError> {
     let mut signals =
         Signals::new().map_err(|error| RehearsalError::Io { path: PathBuf::from("signals"), error })?;
     let screen = Screen::new(shown);
@@ -57,7 +57,7 @@ pub(crate) async fn watched(
     };
     screen.clear();
     match swept {
-        Ok(cells) => cells.ok_or(RehearsalError::Interrupted),
+        Ok(swept) => swept.ok_or(RehearsalError::Interrupted),
         // A panic of the model goes on as it is.
         Err(ended) => std::panic::resume_unwind(ended.into_panic()),
     }
