@@ -12,7 +12,7 @@ use crate::{
 };
 
 const HEADER: [&str; 10] =
-    ["pair", "state", "goodput", "p99 ms", "turned away", "slots", "of bound", "wait ms", "reads", "store"];
+    ["pair", "state", "goodput", "p99 ms", "refused", "slots", "of bound", "wait ms", "reads", "store"];
 
 /// The sweep, the ends, the old design and the gates.
 pub(super) fn render(frontier: &FrontierReport, report: &Report, out: &Path) -> String {
