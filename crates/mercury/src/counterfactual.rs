@@ -113,7 +113,7 @@ mod tests {
         let some = line(&["pool-800", "hosts", "pool-800", "--minutes", "2"]).expect("it reads");
         assert_eq!((some.switches, some.window_s), (vec![Switch::Hosts, Switch::Pool800], 120));
         assert_eq!(line(&["hosts", "all"]).expect("it reads").switches, Switch::ALL);
-        let told = line(&["hedge"]).err().expect("no such switch").to_string();
+        let told = line(&["hedge"]).expect_err("no such switch").to_string();
         assert!(told.contains("hedge-broad-peak"), "{told}");
     }
 }

@@ -93,12 +93,17 @@ fn reads(figures: &Figures) -> Option<f64> {
     figures.profile_calls_per_operation
 }
 
+/// A value that would be written as a negative zero is zero.
+fn settled(value: f64, half_digit: f64) -> f64 {
+    if value.abs() < half_digit { 0.0 } else { value }
+}
+
 fn points(ratio: Option<f64>) -> String {
-    ratio.map_or_else(|| "–".to_owned(), |ratio| format!("{:+.2} points", ratio * 100.0))
+    ratio.map_or_else(|| "–".to_owned(), |ratio| format!("{:+.2} points", settled(ratio * 100.0, 0.005)))
 }
 
 fn signed_ms(value: Option<f64>) -> String {
-    value.map_or_else(|| "–".to_owned(), |value| format!("{value:+.1} ms"))
+    value.map_or_else(|| "–".to_owned(), |value| format!("{:+.1} ms", settled(value, 0.05)))
 }
 
 /// What the figures say about a switch.
@@ -210,7 +215,7 @@ fn hedge_peak(seen: &Seen<'_>) -> Judged {
     };
     let prompt = Both::of(seen, At::Slowdown, Trial::Repaired, Trial::HedgedPrompt);
     let text = format!(
-        "{} more reads an operation; a connection is waited for {} longer at p99 at peak; goodput moves by {} at peak and {} in the \
+        "{} more reads an operation; the wait for a connection moves by {} at p99 at peak; goodput moves by {} at peak and {} in the \
          slowdown, the 99th percentile by {}. What the loser of two reads still holds decides: where it stops within 2 ms, goodput in the \
          slowdown moves by {}. In this model a slow read is slow by itself, however busy the store is ({} in the slowdown), which is the \
          best case of a hedge",
@@ -302,8 +307,8 @@ fn hedge_narrow(seen: &Seen<'_>) -> Judged {
         _ => Verdict::Inconclusive,
     };
     let text = format!(
-        "enterprise gains {} of goodput and {} at its 99th percentile; the worst of the others moves by {}, and a connection of the \
-         shared pool is waited for {}; {} hedges an operation",
+        "enterprise gains {} of goodput and {} at its 99th percentile; the worst of the others moves by {}, and the wait for a \
+         connection of the shared pool by {}; {} hedges an operation",
         points(enterprise),
         signed_ms(both.added(of_class("enterprise", |one| one.p99_ms))),
         points(others),
@@ -334,7 +339,7 @@ fn no_overlap(seen: &Seen<'_>) -> Judged {
     };
     let text = format!(
         "{} of the operations share a read with the declared groups and {} without. Without them the store is asked for {} reads an \
-         operation instead of {}, a connection is waited for {} longer at p99, and goodput moves by {} at peak and {} in the slowdown",
+         operation instead of {}, the wait for a connection moves by {} at p99, and goodput moves by {} at peak and {} in the slowdown",
         percent(joined.without),
         percent(joined.with),
         both.with.and_then(reads).map_or_else(|| "–".to_owned(), |reads| format!("{reads:.3}")),

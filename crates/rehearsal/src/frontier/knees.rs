@@ -197,12 +197,16 @@ fn upper_note(frontier: &Frontier, pairs: &[Measured], knees: &Knees, base: &Bas
         format!(
             "Below the gates nothing queues either: the store has {servers} servers, more than the {most} reads of the largest pair, \
              is {} busy there, and makes a read wait {} ms on average. An upper end would need a store that serves fewer reads at \
-             once than the gate lets through; there the wait would move behind the gate, as it did in the case study.",
+             once than the gate lets through; there the wait would move behind the gate.",
             percent(slowdown(last).map(|slowdown| slowdown.store_ratio)),
             ms(slowdown(last).and_then(|slowdown| slowdown.wait_ms.store_mean)),
         )
     } else {
-        format!("The store has {servers} servers, fewer than the {most} reads of the largest pair.")
+        format!(
+            "The store has {servers} servers, fewer than the {most} reads of the largest pair, and makes a read wait {} ms on average \
+             there: not so much longer than with smaller limits.",
+            ms(slowdown(last).and_then(|slowdown| slowdown.wait_ms.store_mean)),
+        )
     };
     format!(
         "No upper end up to {}, where the limits meet the pools' slots; the case study has {reference}. The gate turns a waiter away \

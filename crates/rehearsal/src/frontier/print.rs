@@ -12,7 +12,7 @@ use crate::{
 };
 
 const HEADER: [&str; 10] =
-    ["pair", "state", "goodput", "p99 ms", "turned away", "slots", "of bound", "wait ms", "reads", "store"];
+    ["pair", "state", "goodput", "p99 ms", "refused", "slots", "of bound", "wait ms", "reads", "store"];
 
 /// The sweep, the ends, the old design and the gates.
 pub(super) fn render(frontier: &FrontierReport, report: &Report, out: &Path) -> String {
@@ -52,7 +52,7 @@ pub(super) fn render(frontier: &FrontierReport, report: &Report, out: &Path) -> 
     let rows = frontier.old_design.iter().map(old);
     table(&mut text, &["change", "p99 ms", "moved"], 1, rows);
     for case in &frontier.old_design {
-        let _ = writeln!(text, "  {}: {}", case.name, case.reason);
+        let _ = writeln!(text, "  {}, {}: {}", case.name, case.what, case.reason);
     }
     gates(&mut text, report);
     let _ = writeln!(text, "verdict: {} · evidence in {}", report.verdict, out.display());
@@ -117,24 +117,21 @@ fn ends(text: &mut String, frontier: &FrontierReport) {
 fn old(case: &OldCase) -> Vec<String> {
     let moved =
         case.moved_ratio.map_or_else(|| NOT_MEASURED.to_owned(), |moved| format!("{:+.1} %", moved * 100.0));
-    vec![format!("{}: {}", case.name, case.what), ms(case.p99_ms), moved]
+    vec![case.name.to_owned(), ms(case.p99_ms), moved]
 }
 
 /// Every gate, those that did not pass with what there is to say.
 fn gates(text: &mut String, report: &Report) {
     let rows = report.gates.iter().map(|gate| {
-        let about = if gate.verdict == Verdict::Pass { String::new() } else { gate.detail.clone() };
         let observed = gate.observed.map_or_else(|| NOT_MEASURED.to_owned(), |value| format!("{value:.3}"));
-        vec![
-            gate.name.to_owned(),
-            gate.verdict.to_string(),
-            observed,
-            format!("{} {}", gate.bound, gate.unit),
-            about,
-        ]
+        let bound = format!("{} {}", gate.bound, gate.unit);
+        vec![gate.name.to_owned(), gate.verdict.to_string(), observed, bound]
     });
     text.push('\n');
-    table(text, &["gate", "verdict", "observed", "bound", ""], 5, rows);
+    table(text, &["gate", "verdict", "observed", "bound"], 4, rows);
+    for gate in report.gates.iter().filter(|gate| gate.verdict != Verdict::Pass) {
+        let _ = writeln!(text, "  {}: {}", gate.name, gate.detail);
+    }
 }
 
 /// A grid without blanks at the ends of its lines.
