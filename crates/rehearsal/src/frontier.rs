@@ -115,7 +115,7 @@ impl Plan {
         });
         let mut variants = pairs.collect::<Result<Vec<_>, RehearsalError>>()?;
         for case in old_design::Case::ALL {
-            variants.push(Variant { system: case.system(&base)?, states: &[At::Peak] });
+            variants.push(Variant { system: case.system(&base)?, states: old_design::STATES });
         }
         Ok(Self { base, frontier, extent, variants })
     }

@@ -35,6 +35,7 @@ fn report(switches: &[Switch], threads: usize) -> Report {
     let plan = Plan::of(&options).expect("a plan");
     let progress = Progress::default();
     let cells = sweep::run(&plan.variants, plan.extent, options.seed, NonZero::new(threads), &progress)
+        .and_then(|swept| swept.whole(plan.extent).ok())
         .expect("nobody stops it");
     report_of(&options, &plan, plan.measured(&cells))
 }

@@ -174,48 +174,55 @@ pub(crate) fn more_hosts(mut system: System) -> System {
     system
 }
 
+/// The states that the old design is tried in. At peak its 99th percentile has a floor that no capacity moves, not far below it; in
+/// the slowdown nothing but waiting makes it.
+pub(super) const STATES: &[At] = &[At::Peak, At::Slowdown];
+
 /// All cases, and the gates over them. `measured` is in the order of [`Case::ALL`].
 pub(super) fn judge(measured: &[Measured], ground: &Ground) -> (Vec<OldCase>, Vec<Gate>) {
-    let peak = |case: Case| measured.get(case as usize).and_then(|measured| measured.at(At::Peak));
-    let p99 = |case: Case| measured.get(case as usize).and_then(Measured::peak_p99_ms);
-    let moved = |case: Case| ratio(p99(case)? - p99(Case::Base)?, p99(Case::Base)?);
-    let floor = p99(Case::Unbounded);
+    let figures = |case: Case, state| measured.get(case as usize).and_then(|measured| measured.at(state));
+    let p99 = |case: Case, state| figures(case, state).and_then(|figures| figures.latency_ms.p99);
+    let moved = |case: Case, state| {
+        let before = p99(Case::Base, state)?;
+        ratio(p99(case, state)? - before, before)
+    };
+    let floor = p99(Case::Unbounded, At::Peak);
     let cases = Case::ALL.map(|case| OldCase {
         name: case.as_str(),
         what: case.what(),
-        p99_ms: p99(case),
-        moved_ratio: moved(case),
-        reason: peak(Case::Base)
-            .zip(peak(case))
+        p99_ms: p99(case, At::Peak),
+        moved_ratio: moved(case, At::Peak),
+        slowdown_p99_ms: p99(case, At::Slowdown),
+        slowdown_moved_ratio: moved(case, At::Slowdown),
+        reason: figures(Case::Base, At::Peak)
+            .zip(figures(case, At::Peak))
             .map_or_else(String::new, |(before, after)| case.reason(before, after, floor, ground)),
-        figures: peak(case).cloned(),
+        figures: figures(case, At::Peak).cloned(),
     });
-    let distance = |case| moved(case).map(f64::abs);
-    // What is not known may be as large as it likes; it is then no control.
-    let shorter = |case: Case| moved(case).map(|moved| -moved);
+    // The further of the two; what is not known in one of them may be as far as it likes.
+    let distance = |case| Some(moved(case, At::Peak)?.abs().max(moved(case, At::Slowdown)?.abs()));
+    // What is not known is no control.
+    let shorter = |case, state| moved(case, state).map(|moved| -moved);
     let placed = (ground.placement.concentration > 0.0).then_some(Case::Placement);
     let controls = [Some(Case::OwnerHalf), placed].into_iter().flatten();
     let best = controls
-        .filter_map(|case| Some((shorter(case)?, case)))
+        .flat_map(|case| STATES.iter().map(move |state| (case, *state)))
+        .filter_map(|(case, state)| Some((shorter(case, state)?, case, state)))
         .max_by(|one, other| one.0.total_cmp(&other.0));
-    let reach = moved(Case::Unbounded).map(|moved| -moved);
     let gates = vec![
         Gate::at_most("old_pool_800_moves_p99", "ratio", distance(Case::Pool), MOVED)
-            .during("peak")
-            .saying("a larger pool behind the queue moves nothing"),
+            .saying("at peak and in the slowdown: a larger pool behind the queue moves nothing"),
         Gate::at_most("old_hosts_move_p99", "ratio", distance(Case::Hosts), MOVED)
-            .during("peak")
-            .saying("hosts bring CPU, not slots"),
+            .saying("at peak and in the slowdown: hosts bring CPU, not slots"),
         // A control that moves nothing says that the others were not tested either.
-        Gate::at_least("old_control_moves_p99", "ratio", best.map(|(by, _)| by), MOVED)
-            .during("peak")
-            .doubt()
-            .saying(format!(
-                "the control that moves most is {}; the floor of {} ms leaves {} to move",
-                best.map_or("none", |(_, case)| case.as_str()),
-                ms(floor),
-                percent(reach),
-            )),
+        Gate::at_least("old_control_moves_p99", "ratio", best.map(|(by, ..)| by), MOVED).doubt().saying(format!(
+            "the control that moves most is {}; at peak it is {} for {}, where the floor of {} ms leaves {} to move",
+            best.map_or_else(|| "none".to_owned(), |(_, case, state)| format!("{} ({})", case.as_str(), state.as_str())),
+            percent(shorter(Case::OwnerHalf, At::Peak)),
+            Case::OwnerHalf.as_str(),
+            ms(floor),
+            percent(shorter(Case::Unbounded, At::Peak)),
+        )),
     ];
     (cases.into(), gates)
 }
@@ -245,9 +252,12 @@ mod tests {
     use super::*;
     use crate::{report::Quantiles, verdict::Verdict};
 
-    fn measured(p99: Option<f64>) -> Measured {
-        let latency_ms = Quantiles { p99, ..Quantiles::default() };
-        Measured::from(vec![Figures { state: "peak", latency_ms, ..Figures::default() }])
+    fn measured(peak: Option<f64>, slowdown: Option<f64>) -> Measured {
+        let of = |state, p99| {
+            let latency_ms = Quantiles { p99, ..Quantiles::default() };
+            Figures { state, latency_ms, ..Figures::default() }
+        };
+        Measured::from(vec![of("peak", peak), of("slowdown", slowdown)])
     }
 
     fn ground(concentration: f64) -> Ground {
@@ -255,10 +265,16 @@ mod tests {
         Ground { hosts: Hosts::UNBOUNDED, placement, scale: None }
     }
 
-    /// Verdicts of pool, hosts and control, when the cases have these percentiles.
-    fn verdicts(p99: [f64; 8], concentration: f64) -> Vec<Verdict> {
-        let all: Vec<Measured> = p99.into_iter().map(|p99| measured(Some(p99))).collect();
+    /// Verdicts of pool, hosts and control, when the cases have these percentiles at peak and in the slowdown.
+    fn verdicts_in(peak: [f64; 8], slowdown: [f64; 8], concentration: f64) -> Vec<Verdict> {
+        let all: Vec<Measured> =
+            peak.into_iter().zip(slowdown).map(|(peak, slow)| measured(Some(peak), Some(slow))).collect();
         judge(&all, &ground(concentration)).1.iter().map(|gate| gate.verdict).collect()
+    }
+
+    /// The same, with a slowdown that nothing moves.
+    fn verdicts(peak: [f64; 8], concentration: f64) -> Vec<Verdict> {
+        verdicts_in(peak, [2_000.0; 8], concentration)
     }
 
     #[test]
@@ -283,7 +299,12 @@ mod tests {
         worse[Case::Hosts as usize] = 440.0;
         worse[Case::Pool as usize] = 560.0;
         assert_eq!(verdicts(worse, 0.0), [Fail, Fail, Pass], "either way is moving");
-        let unknown = vec![measured(None); 8];
+        let mut relieved = [2_000.0; 8];
+        relieved[Case::OwnerHalf as usize] = 480.0;
+        assert_eq!(verdicts_in(idle, relieved, 0.0), [Pass, Pass, Pass], "the slowdown shows it");
+        relieved[Case::Pool as usize] = 1_500.0;
+        assert_eq!(verdicts_in(idle, relieved, 0.0), [Fail, Pass, Pass], "and whatever else moves there");
+        let unknown = vec![measured(None, None); 8];
         let gates = judge(&unknown, &ground(0.0)).1;
         assert!(gates.iter().all(|gate| gate.verdict == Inconclusive));
     }

@@ -48,9 +48,9 @@ pub(super) fn render(frontier: &FrontierReport, report: &Report, out: &Path) -> 
     });
     table(&mut text, &["pair", "recovery s", "goodput meanwhile"], 1, rows);
     ends(&mut text, frontier);
-    let _ = writeln!(text, "\nThe old design at peak, one change at a time");
+    let _ = writeln!(text, "\nThe old design, one change at a time");
     let rows = frontier.old_design.iter().map(old);
-    table(&mut text, &["change", "p99 ms", "moved"], 1, rows);
+    table(&mut text, &["change", "peak p99 ms", "moved", "slowdown p99 ms", "moved"], 1, rows);
     for case in &frontier.old_design {
         let _ = writeln!(text, "  {}, {}: {}", case.name, case.what, case.reason);
     }
@@ -115,9 +115,16 @@ fn ends(text: &mut String, frontier: &FrontierReport) {
 }
 
 fn old(case: &OldCase) -> Vec<String> {
-    let moved =
-        case.moved_ratio.map_or_else(|| NOT_MEASURED.to_owned(), |moved| format!("{:+.1} %", moved * 100.0));
-    vec![case.name.to_owned(), ms(case.p99_ms), moved]
+    let moved = |ratio: Option<f64>| {
+        ratio.map_or_else(|| NOT_MEASURED.to_owned(), |moved| format!("{:+.1} %", moved * 100.0))
+    };
+    vec![
+        format!("{}: {}", case.name, case.what),
+        ms(case.p99_ms),
+        moved(case.moved_ratio),
+        ms(case.slowdown_p99_ms),
+        moved(case.slowdown_moved_ratio),
+    ]
 }
 
 /// Every gate, those that did not pass with what there is to say.

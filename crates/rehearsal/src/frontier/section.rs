@@ -109,6 +109,10 @@ pub struct OldCase {
     pub moved_ratio: Option<f64>,
     /// Why, from the figures.
     pub reason: String,
+    /// 99th percentile in the slowdown, where the old design is overloaded and its shell ends what waits too long.
+    pub slowdown_p99_ms: Option<f64>,
+    /// How far that is from the old design's own, over that.
+    pub slowdown_moved_ratio: Option<f64>,
     /// Everything else at peak.
     pub figures: Option<Figures>,
 }

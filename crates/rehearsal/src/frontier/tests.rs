@@ -32,6 +32,7 @@ fn report(threads: usize) -> Report {
     let plan = Plan::of(&options).expect("a plan");
     let progress = Progress::default();
     let cells = sweep::run(&plan.variants, plan.extent, options.seed, NonZero::new(threads), &progress)
+        .and_then(|swept| swept.whole(plan.extent).ok())
         .expect("nobody stops it");
     let measured = cells.iter().zip(plan.gated()).map(|(cells, gated)| Measured::of(cells, gated)).collect();
     report_of(&options, &plan, measured)

@@ -154,21 +154,26 @@ fn pairs(frontier: &FrontierReport) -> Markup {
 fn old(frontier: &FrontierReport) -> Markup {
     html! {
         table {
-            thead { tr { th { "change" } th.figure { "p99 at peak" } th.figure { "moved" } th { "why" } } }
+            thead { tr { th { "change" } th.figure { "p99 at peak" } th.figure { "moved" }
+                    th.figure { "p99 in the slowdown" } th.figure { "moved" } th { "why" } } }
             tbody {
                 @for case in &frontier.old_design {
                     tr {
                         th scope="row" { (case.what) }
                         td.figure { (Unit::Ms.write(case.p99_ms).unwrap_or_else(|| "–".to_owned())) }
-                        td.figure {
-                            (case.moved_ratio.map_or_else(|| "–".to_owned(), |moved| format!("{:+.1} %", moved * 100.0)))
-                        }
+                        td.figure { (moved(case.moved_ratio)) }
+                        td.figure { (Unit::Ms.write(case.slowdown_p99_ms).unwrap_or_else(|| "–".to_owned())) }
+                        td.figure { (moved(case.slowdown_moved_ratio)) }
                         td { (case.reason) }
                     }
                 }
             }
         }
     }
+}
+
+fn moved(ratio: Option<f64>) -> String {
+    ratio.map_or_else(|| "–".to_owned(), |moved| format!("{:+.1} %", moved * 100.0))
 }
 
 #[cfg(test)]

@@ -147,11 +147,6 @@ impl Measured {
         self.0.iter().find(|figures| figures.state == state.as_str())
     }
 
-    /// The 99th percentile at peak, in milliseconds.
-    pub(crate) fn peak_p99_ms(&self) -> Option<f64> {
-        self.at(At::Peak)?.latency_ms.p99
-    }
-
     pub(crate) fn all(&self) -> &[Figures] {
         &self.0
     }
