@@ -168,7 +168,9 @@ fn report_of(options: &SimulateOptions, plan: &Plan, swept: &Swept) -> Report {
     report.comparison = comparison::compare(&report);
     let section = SimulationReport::of(region, *extent, base, policies, variants, swept, &report);
     report.gates = gates::judge(&report, &section, swept.runs, extent.runs);
-    report.verdict = crate::gates::verdict(&report.gates);
+    // Part of what was asked for concludes nothing, not even that it failed.
+    report.verdict =
+        if swept.runs < extent.runs { Verdict::Inconclusive } else { crate::gates::verdict(&report.gates) };
     report.simulation = Some(section);
     report
 }

@@ -75,15 +75,16 @@ fn packet(report: &Report, section: &SimulationReport) -> Vec<Gate> {
             .on_breach(Action::ProductDecision),
         peak(Gate::at_least("late_work_fold", "times", figures.late_work_fold, LATE_FOLD_MIN))
             .saying("none after counts as one late operation: the fold is then at least this"),
-        Gate::at_least("recovery_fold", "times", figures.recovery_fold.value, RECOVERY_FOLD_MIN)
-            .of(AFTER)
-            .during("recovery")
-            .on_breach(Action::Hold)
-            .saying(if figures.recovery_fold.at_least {
-                "at least: an end lies beyond what was watched"
-            } else {
-                ""
-            }),
     ]);
+    let fold = figures.recovery_fold;
+    let recovery =
+        Gate::at_least("recovery_fold", "times", fold.value, RECOVERY_FOLD_MIN).on_breach(Action::Hold);
+    let recovery = recovery.of(AFTER).during("recovery");
+    // What is at least so much may be enough.
+    gates.push(if fold.at_least {
+        recovery.doubt().saying("at least: an end lies beyond what was watched")
+    } else {
+        recovery
+    });
     gates
 }

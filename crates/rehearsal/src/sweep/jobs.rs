@@ -85,6 +85,10 @@ pub(crate) fn run(
         .enumerate()
         .flat_map(|(at, variant)| variant.states.iter().map(move |state| (at, *state)))
         .collect();
+    if states.is_empty() {
+        // There is nothing to run, and that is done.
+        return Some(Swept { cells: vec![Vec::new(); variants.len()], runs: extent.runs, requests: 0 });
+    }
     let runs = extent.runs.max(1) as usize;
     let jobs = states.len() * runs;
     let threads = threads.or_else(|| thread::available_parallelism().ok()).map_or(1, NonZero::get);
@@ -119,8 +123,7 @@ fn gather(variants: &[Variant], states: &[(usize, At)], done: Vec<Option<Window>
     let mut done = done.into_iter();
     let mut cells: Vec<Cell> = Vec::new();
     let (mut runs, mut requests) = (0, 0);
-    // Without a state there is nothing to run, and that is done.
-    while !states.is_empty() {
+    loop {
         let Some(run) = done.by_ref().take(states.len()).collect::<Option<Vec<_>>>() else { break };
         if run.is_empty() {
             break;
@@ -144,7 +147,7 @@ fn gather(variants: &[Variant], states: &[(usize, At)], done: Vec<Option<Window>
             }
         }
     }
-    if runs == 0 && !states.is_empty() {
+    if runs == 0 {
         return None;
     }
     let mut cells = cells.into_iter();
