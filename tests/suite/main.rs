@@ -3,6 +3,7 @@
 
 mod admin;
 mod admission;
+mod agreement;
 mod bounds;
 mod budget;
 mod cancellation;

@@ -18,7 +18,7 @@ use base::{
     inject::Points,
     mix,
 };
-use model::{policy::Policy, policy::ServiceName, scale::Scale, scenario::Scenario};
+use model::{policy::Policy, policy::ServiceName, scenario::Scenario};
 use rehearsal::keys::KeyDir;
 use runtime::{HeaderAuthenticator, Host, Policies, link_metrics::Links, policy::Source, process::Process};
 use serve::{
@@ -140,7 +140,9 @@ pub(crate) fn service(
     let ledger = options.ledger.clone();
     let (main, main_at) = bind(at);
     let (admin, admin_at) = bind(None);
-    let policies = Policies::new(policy);
+    let (scale, dilate) = (options.scale, options.dilate);
+    let adjust = move |policy: Policy| policy.scaled(scale).dilated(dilate);
+    let policies = Policies::new(adjust(policy));
     let governed = policies.clone();
     let drain = move || governed.current().drain;
     run(service.as_str(), (main_at, admin_at, None), drain, async move |process: &mut Process| {
@@ -181,7 +183,7 @@ pub(crate) fn service(
         };
         let routes = routes.expect("a service");
         process.open_service(&host, listener(main), routes).expect("descriptors are complete");
-        let source = Source { path: Some(file), adjust: Box::new(|policy| policy) };
+        let source = Source { path: Some(file), adjust: Box::new(adjust) };
         let reloader = runtime::policy::keep(&host, source, text).expect("a handler");
         let shown = |policy: &Policy| serde_json::json!({"generation": policy.generation});
         process.open_admin(listener(admin), extra.merge(runtime::policy::router(policies, reloader, shown)));
@@ -191,7 +193,8 @@ pub(crate) fn service(
 /// Starts the emulator. `at` is the address that it had before.
 pub(crate) fn emulator(options: &Options, at: Option<SocketAddr>) -> Member {
     let scenario = Scenario::parse("scenario.toml", &options.scenario).expect("a valid scenario");
-    let seed = options.seed;
+    let scenario = scenario.dilated(options.dilate);
+    let (seed, scale) = (options.seed, options.scale);
     let (main, main_at) = bind(at);
     let (admin, admin_at) = bind(None);
     let (control, control_at) = bind(None);
@@ -200,7 +203,7 @@ pub(crate) fn emulator(options: &Options, at: Option<SocketAddr>) -> Member {
         (main_at, admin_at, Some(control_at)),
         || DRAIN,
         async move |process: &mut Process| {
-            let emulator = Emulator::new(&scenario, seed, Scale::ONE, &process.world, &process.registry)
+            let emulator = Emulator::new(&scenario, seed, scale, &process.world, &process.registry)
                 .expect("an emulator");
             let limits = Limits::default();
             process

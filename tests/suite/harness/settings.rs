@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use base::Dependency;
+use model::Scale;
 
 /// Seed of every data set and draw in these tests.
 pub(crate) const SEED: u64 = 11;
@@ -21,6 +22,10 @@ pub(crate) struct Options {
     pub(crate) profile_policy: Option<String>,
     /// Experiment keeps exposures here and not in the suite's own file.
     pub(crate) ledger: Option<experiment::ledger::Location>,
+    /// The fraction of an admission domain that the suite is.
+    pub(crate) scale: Scale,
+    /// How many times slower than declared everything runs.
+    pub(crate) dilate: u32,
 }
 
 impl Options {
@@ -40,6 +45,8 @@ impl Options {
             follow: false,
             profile_policy: None,
             ledger: None,
+            scale: Scale::ONE,
+            dilate: 1,
         }
     }
 
