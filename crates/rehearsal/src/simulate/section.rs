@@ -112,6 +112,8 @@ pub struct Use {
     pub slot_held_ms: Option<f64>,
     /// How long a read held its connection on average.
     pub connection_held_ms: Option<f64>,
+    /// Reads a second that joined one under way.
+    pub joined_per_s: Option<f64>,
     /// Whether more arrived than the system could carry.
     pub overloaded: bool,
 }
@@ -198,6 +200,7 @@ fn used(policy: &'static str, cell: &Cell) -> Use {
         domain_shares: window.domain_shares.clone(),
         slot_held_ms: window.held_ms(model::policy::Boundary::Endpoint),
         connection_held_ms: window.held_ms(model::policy::Boundary::Profile),
+        joined_per_s: ratio(window.metered.joined as f64, window.seconds as f64),
         overloaded: states::is_overloaded(window),
     }
 }
