@@ -209,9 +209,9 @@ fn row(reference: &Reference, report: &Report, used: &[Use]) -> ReferenceRow {
     let policy = if reference.after { AFTER } else { BEFORE };
     let state = reference.state.as_str();
     let found = report.states.iter().find(|one| one.policy == policy && one.state == state);
-    let cpu =
-        used.iter().find(|one| one.policy == policy && one.state == state).and_then(|one| one.cpu_ratio);
-    let (ours, at_least) = found.map_or((None, false), |found| ours(reference.figure, found, report, cpu));
+    let used = used.iter().find(|one| one.policy == policy && one.state == state);
+    let both = found.zip(used);
+    let (ours, at_least) = both.map_or((None, false), |(found, used)| ours(reference.figure, found, used));
     ReferenceRow {
         policy,
         state,
@@ -225,7 +225,7 @@ fn row(reference: &Reference, report: &Report, used: &[Use]) -> ReferenceRow {
 }
 
 /// Our figure in the study's unit, and whether it is only a lower bound.
-fn ours(figure: ReferenceFigure, state: &State, report: &Report, cpu: Option<f64>) -> (Option<f64>, bool) {
+fn ours(figure: ReferenceFigure, state: &State, used: &Use) -> (Option<f64>, bool) {
     let percent = |value: Option<f64>| value.map(|value| value * 100.0);
     let value = match figure {
         ReferenceFigure::P50 => state.latency_ms.p50,
@@ -237,11 +237,8 @@ fn ours(figure: ReferenceFigure, state: &State, report: &Report, cpu: Option<f64
         ReferenceFigure::LateConcurrent => state.late_work.concurrent,
         ReferenceFigure::Endpoint => percent(state.occupancy_ratio.endpoint),
         ReferenceFigure::Profile => percent(state.occupancy_ratio.profile),
-        ReferenceFigure::Cpu => percent(cpu),
-        // Against as many reads as there were admitted operations: that much was not asked of the store.
-        ReferenceFigure::AvoidedReads => {
-            state.profile_calls_per_operation.map(|calls| (1.0 - calls).max(0.0) * report.rate_per_s)
-        }
+        ReferenceFigure::Cpu => percent(used.cpu_ratio),
+        ReferenceFigure::AvoidedReads => used.joined_per_s,
         ReferenceFigure::Recovery => {
             let minutes = |s: Option<f64>| s.map(|s| s / 60.0);
             return match (minutes(state.recovery_s), minutes(state.recovery_at_least_s)) {
