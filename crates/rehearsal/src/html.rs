@@ -76,7 +76,7 @@ pub fn render(report: &Report, run: &RunInfo) -> String {
                     (tables::gates(&view))
                     (tables::classes(&view))
                     @if !(report.states.is_empty() && has_own_section(report)) { (tables::costs(&view)) }
-                    (tables::generator(&view))
+                    @if !report.is_simulated() { (tables::generator(&view)) }
                     footer {
                         "Made from report.json and run.json, which hold every figure of this page."
                     }

@@ -93,6 +93,13 @@ pub struct Report {
     pub policies: Vec<PolicyRef>,
 }
 
+impl Report {
+    /// Whether it is about the region's model, which has no generator and no machine.
+    pub const fn is_simulated(&self) -> bool {
+        self.simulation.is_some() || self.frontier.is_some() || self.counterfactuals.is_some()
+    }
+}
+
 /// A policy by name, generation and digest, and what its run left behind.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct PolicyRef {

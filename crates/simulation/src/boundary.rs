@@ -139,8 +139,8 @@ impl Boundary {
     }
 
     /// Asks where a place stands: when its owner was woken, and when its time to give up has come.
-    pub(crate) fn check(&mut self, place: Box<Place>, now: Nanos, owner: Owner) -> Entered {
-        let Place { gate, at_pool, ticket, arrival, .. } = *place;
+    pub(crate) fn check(&mut self, place: Place, now: Nanos, owner: Owner) -> Entered {
+        let Place { gate, at_pool, ticket, arrival, .. } = place;
         let line = if at_pool { &mut self.pool } else { &mut self.gate };
         match line.check(ticket, now) {
             Verdict::Waiting { ticket, give_up_at } => {
@@ -169,8 +169,7 @@ impl Boundary {
     }
 
     /// Leaves the line.
-    pub(crate) fn abandon(&mut self, place: Box<Place>, now: Nanos) {
-        let place = *place;
+    pub(crate) fn abandon(&mut self, place: Place, now: Nanos) {
         let line = if place.at_pool { &mut self.pool } else { &mut self.gate };
         line.abandon(place.ticket, || now);
         self.release_gate(place.gate, now);

@@ -360,7 +360,7 @@ impl<'a> Domain<'a> {
         let Some(place) = self.pages[page].place.take() else { return };
         self.clear_step(page);
         self.pages[page].stage = Stage::Idle;
-        let entered = self.endpoint.check(place, self.now, page);
+        let entered = self.endpoint.check(*place, self.now, page);
         self.at_endpoint(page, entered);
     }
 
@@ -370,7 +370,7 @@ impl<'a> Domain<'a> {
         match self.pages[page].take_stage() {
             Stage::Queued => {
                 if let Some(place) = self.pages[page].place.take() {
-                    let entered = self.endpoint.check(place, self.now, page);
+                    let entered = self.endpoint.check(*place, self.now, page);
                     self.at_endpoint(page, entered);
                 }
             }

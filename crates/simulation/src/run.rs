@@ -213,8 +213,8 @@ impl Region {
         for (domain, before) in domains.iter_mut().zip(&mut self.meters) {
             domain.run_until(until);
             let meters = domain.meters();
-            for at in 0..held.len() {
-                held[at] += meters.held[at] - before.held[at];
+            for (sum, (now, then)) in held.iter_mut().zip(meters.held.iter().zip(before.held)) {
+                *sum += now - then;
             }
             let profile = Dependency::Profile.index();
             second.profile_calls += meters.calls[profile] - before.calls[profile];

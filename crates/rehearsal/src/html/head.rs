@@ -159,6 +159,7 @@ fn facts(view: &View<'_>) -> Markup {
     };
     let runs = match report.runs {
         0 | 1 => String::new(),
+        runs if report.is_simulated() => format!(" ({runs} runs, each with a seed made from it, merged)"),
         runs => format!(" to {} ({runs} runs, merged)", report.seed.saturating_add(u64::from(runs) - 1)),
     };
     let revision = run.git_revision.as_deref().map_or_else(|| "unknown".to_owned(), name);
@@ -186,7 +187,8 @@ fn facts(view: &View<'_>) -> Markup {
             div { dt { "Revision" } dd { code { (revision) } " · version " (run.version) } }
             div { dt { "Machine" } dd { (clip(&machine.join(" · "))) } }
             div { dt { "Began" } dd { (calendar::utc(run.started_unix_ms)) " · took " (Unit::Seconds.words(Some(run.wall_s))) } }
-            div { dt { "Generator" } dd { (badge(kept_time)) } }
+            // A simulation has none, and keeps whatever time it says.
+            @if !report.is_simulated() { div { dt { "Generator" } dd { (badge(kept_time)) } } }
         }
     }
 }

@@ -109,7 +109,7 @@ impl Domain<'_> {
             match self.pages[page].take_stage() {
                 Stage::Queued => {
                     if let Some(place) = self.pages[page].place.take() {
-                        self.endpoint.abandon(place, self.now);
+                        self.endpoint.abandon(*place, self.now);
                     }
                 }
                 Stage::Reading(read) => self.cancel_read(read),

@@ -266,7 +266,7 @@ impl Domain<'_> {
         let Some(place) = self.reads[read].place.take() else { return };
         self.clear_read(read);
         self.reads[read].at = At::Idle;
-        let entered = self.profile.check(place, self.now, read);
+        let entered = self.profile.check(*place, self.now, read);
         self.at_connection(read, entered);
     }
 
@@ -344,7 +344,7 @@ impl Domain<'_> {
         match std::mem::take(&mut self.reads[read].at) {
             At::Line => {
                 if let Some(place) = self.reads[read].place.take() {
-                    let entered = self.profile.check(place, self.now, read);
+                    let entered = self.profile.check(*place, self.now, read);
                     self.at_connection(read, entered);
                 }
             }
@@ -493,7 +493,7 @@ impl Domain<'_> {
         match std::mem::take(&mut self.reads[read].at) {
             At::Line => {
                 if let Some(place) = self.reads[read].place.take() {
-                    self.profile.abandon(place, self.now);
+                    self.profile.abandon(*place, self.now);
                 }
             }
             At::Store => self.store_of(read).abandon(read),
