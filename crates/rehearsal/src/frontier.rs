@@ -1,8 +1,8 @@
 //! Frontier: which pairs of bounds carry the home path, found by trying them in the region's model, and which changes move the
 //! 99th percentile of the old design and which do not.
 //!
-//! Both are questions about where work waits. [`knees`] is pure: figures go in, the ends of the usable range come out by the
-//! rules of the frontier's file. [`old_design`] tries one change at a time against a control that is known to reach the queue.
+//! Both are questions about where work waits. `knees` is pure: figures go in, the ends of the usable range come out by the
+//! rules of the frontier's file. `old_design` tries one change at a time against a control that is known to reach the queue.
 
 mod knees;
 mod old_design;

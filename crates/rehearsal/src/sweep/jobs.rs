@@ -123,8 +123,7 @@ fn gather(variants: &[Variant], states: &[(usize, At)], done: Vec<Option<Window>
     let mut done = done.into_iter();
     let mut cells: Vec<Cell> = Vec::new();
     let (mut runs, mut requests) = (0, 0);
-    loop {
-        let Some(run) = done.by_ref().take(states.len()).collect::<Option<Vec<_>>>() else { break };
+    while let Some(run) = done.by_ref().take(states.len()).collect::<Option<Vec<_>>>() {
         if run.is_empty() {
             break;
         }
