@@ -6,7 +6,7 @@ use std::{
 };
 
 use model::{
-    frontier::Frontier, load_profile::Profile, migration::Plan, packet::Packet, policy::Policy,
+    drill::Drill, frontier::Frontier, load_profile::Profile, migration::Plan, packet::Packet, policy::Policy,
     region::Region, rollout::Ladder, scenario::Scenario, workload::Workload,
 };
 
@@ -43,6 +43,9 @@ pub(crate) struct Args {
     /// A region, like config/regions/mercury-home.toml.
     #[arg(long, value_name = "FILE")]
     region: Vec<PathBuf>,
+    /// A diagnostic drill, like config/drills/pricing-wait.toml.
+    #[arg(long, value_name = "FILE")]
+    drill: Vec<PathBuf>,
 }
 
 pub(crate) fn run(args: &Args) -> Exit {
@@ -55,6 +58,7 @@ pub(crate) fn run(args: &Args) -> Exit {
     let frontiers = args.frontier.iter().map(|path| read(path, Frontier::parse).map(drop));
     let packets = args.packet.iter().map(|path| read(path, Packet::parse).map(drop));
     let regions = args.region.iter().map(|path| read(path, Region::parse).map(drop));
+    let drills = args.drill.iter().map(|path| read(path, Drill::parse).map(drop));
     let all = policies
         .chain(workloads)
         .chain(scenarios)
@@ -63,7 +67,8 @@ pub(crate) fn run(args: &Args) -> Exit {
         .chain(profiles)
         .chain(frontiers)
         .chain(packets)
-        .chain(regions);
+        .chain(regions)
+        .chain(drills);
     let faults: Vec<String> = all.filter_map(Result::err).collect();
     if faults.is_empty() {
         println!("every file is valid");

@@ -3,6 +3,7 @@
 
 mod check;
 mod counterfactual;
+mod diagnose;
 mod duration;
 mod emulate;
 mod endpoints;
@@ -58,7 +59,7 @@ enum Command {
     /// Ask a process whether it is ready; for health checks in images without a shell.
     Probe(probe::Args),
     /// Validate the files that a user edits: policies, workloads, scenarios, rollouts, migrations, load profiles and
-    /// frontiers, packets and regions.
+    /// frontiers, packets, regions and drills.
     Check(check::Args),
     /// Make keys for the signed entitlement summary.
     #[command(subcommand)]
@@ -69,6 +70,9 @@ enum Command {
     /// Recompute what a document's figures say.
     #[command(subcommand)]
     Packet(packet::Command),
+    /// Say what may be behind a tail, and what its figures support.
+    #[command(subcommand)]
+    Diagnose(diagnose::Command),
     /// Look at the migration to the signed entitlement summary, or move it on evidence.
     #[command(subcommand)]
     Rollout(rollout::Command),
@@ -92,6 +96,7 @@ fn main() -> std::process::ExitCode {
         Command::Keys(command) => keys::run(command),
         Command::Policy(command) => policy::run(command),
         Command::Packet(command) => packet::run(command),
+        Command::Diagnose(command) => diagnose::run(command),
         Command::Rollout(command) => rollout::run(command),
         Command::Exposures(command) => exposures::run(command),
         Command::Simulate(args) => simulate::run(args),

@@ -2,6 +2,7 @@
 //! no async runtime.
 
 pub mod draw;
+pub mod drill;
 pub mod fault;
 pub mod faults;
 pub mod frontier;

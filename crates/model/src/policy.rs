@@ -15,6 +15,7 @@ use crate::{
     read::{self, Table, every},
 };
 
+pub(crate) use self::overlay::merged;
 pub use self::{
     admission::{AdmissionPolicy, Boundary},
     audit::{Audit, Finding, Rule},

@@ -12,11 +12,19 @@ use crate::{faults::Faults, read};
 /// # Errors
 /// [`Faults`] of whichever is not TOML, or of the policy that results; their lines are those of that document.
 pub fn overlay(base: (&str, &str), changes: (&str, &str)) -> Result<String, Faults> {
-    let mut merged = table(base)?;
-    merge(&mut merged, table(changes)?);
-    let text = toml::to_string(&merged).map_err(|error| Faults::whole(changes.0, error.to_string()))?;
+    let text = merged(base, changes)?;
     Policy::parse(changes.0, &text)?;
     Ok(text)
+}
+
+/// A document with changes in its own form, whatever it is a document of.
+///
+/// # Errors
+/// [`Faults`] of whichever is not TOML.
+pub(crate) fn merged(base: (&str, &str), changes: (&str, &str)) -> Result<String, Faults> {
+    let mut merged = table(base)?;
+    merge(&mut merged, table(changes)?);
+    toml::to_string(&merged).map_err(|error| Faults::whole(changes.0, error.to_string()))
 }
 
 fn table((name, text): (&str, &str)) -> Result<Table, Faults> {
