@@ -6,7 +6,7 @@ use model::{
     Scale,
     region::{MINUTES_MAX, RUNS_MAX, StateName},
 };
-use rehearsal::simulate::{SimulateOptions, simulate};
+use rehearsal::simulate::{SimulateOptions, simulate, speed::speed};
 use simulation::ClaimsPhase;
 
 use crate::{
@@ -37,6 +37,10 @@ pub(crate) struct Args {
     /// one in one state, once.
     #[arg(long)]
     packet: bool,
+    /// Only how fast this machine is: one run at peak on one core, of 1, 10 and 100 minutes of the model, with requests per second
+    /// and memory. Nothing is judged, and no file is written.
+    #[arg(long, conflicts_with_all = ["packet", "state", "minutes", "runs", "threads", "out"])]
+    speed: bool,
     /// The region, like config/regions/mercury-home.toml [default: the shipped one].
     #[arg(long, value_name = "FILE")]
     region: Option<PathBuf>,
@@ -94,6 +98,12 @@ pub(crate) fn run(mut args: Args) -> Exit {
         Ok(runtime) => runtime,
         Err(exit) => return exit,
     };
+    if args.speed {
+        return match runtime.block_on(speed(&options(args))) {
+            Ok(()) => Exit::Pass,
+            Err(error) => no_evidence(error),
+        };
+    }
     match runtime.block_on(simulate(options(args))) {
         Ok(ended) => concluded(ended),
         Err(error) => no_evidence(error),
@@ -163,5 +173,9 @@ mod tests {
             assert!(line(&words).is_err(), "{words:?}");
         }
         assert!(line(&["--packet", "--state", "peak"]).is_err());
+        for word in [&["--packet"][..], &["--minutes", "3"], &["--threads", "2"], &["--out", "here"]] {
+            assert!(line(&[&["--speed"], word].concat()).is_err(), "{word:?}");
+        }
+        assert!(line(&["--speed", "--scale", "1/24", "--seed", "7"]).expect("it reads").args.speed);
     }
 }

@@ -36,7 +36,9 @@ use crate::{report::Report, slo::RunInfo};
 /// The page is never larger, however long the run and however much the report holds.
 pub const BYTES_MAX: usize = 1 << 20;
 
-/// Renders a report as one page. Any number of policies, states, gates and stories will do, none included.
+/// Renders a report as one page. Of a simulation, nothing of `run` is on it: the same report is the same page.
+///
+/// Any number of policies, states, gates and stories will do, none included.
 pub fn render(report: &Report, run: &RunInfo) -> String {
     let view = view::View::of(report, run);
     // Where there are many policies, the way from one to the next is the story.
@@ -68,7 +70,8 @@ pub fn render(report: &Report, run: &RunInfo) -> String {
                         (tables::figures(&view))
                         (latency::plots(&view))
                         (timeline::plot(&view))
-                        (bars::slow(&view))
+                        // Where slow answers spend their time is not in the model's account.
+                        @if !report.is_simulated() { (bars::slow(&view)) }
                         (bars::omissions(&view))
                         (mechanisms::table(&view))
                     }
@@ -78,7 +81,8 @@ pub fn render(report: &Report, run: &RunInfo) -> String {
                     @if !(report.states.is_empty() && has_own_section(report)) { (tables::costs(&view)) }
                     @if !report.is_simulated() { (tables::generator(&view)) }
                     footer {
-                        "Made from report.json and run.json, which hold every figure of this page."
+                        "Made from report.json" @if view.run.is_some() { " and run.json, which hold" } @else { ", which holds" }
+                        " every figure of this page."
                     }
                 }
             }

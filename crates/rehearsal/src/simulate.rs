@@ -6,6 +6,7 @@
 mod gates;
 mod print;
 mod section;
+pub mod speed;
 mod states;
 
 use std::{

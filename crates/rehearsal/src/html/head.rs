@@ -7,7 +7,7 @@ use super::{
     text::{NOT_MEASURED, Unit, badge, clip, cut, mark, name, number, spaced},
     view::{Case, Figure, Group, View, named},
 };
-use crate::{calendar, gates::Gate, verdict::Verdict};
+use crate::{calendar, gates::Gate, slo::RunInfo, verdict::Verdict};
 
 /// The figures in large print, and the state that they are of: what the repair is for, and what it costs.
 const CARDS: [(&str, &str); 6] = [
@@ -28,7 +28,10 @@ pub(super) fn head(view: &View<'_>) -> Markup {
     let report = view.report;
     html! {
         header {
-            p.kicker { "Mercury · evidence of a rehearsal" }
+            p.kicker {
+                @if report.is_simulated() { "Mercury · a region in virtual time" }
+                @else { "Mercury · evidence of a rehearsal" }
+            }
             h1 { (name(&report.command)) }
             div class=(format!("verdict {}", report.verdict.as_str())) {
                 span.word { span aria-hidden="true" { (mark(report.verdict)) } " " (spaced(report.verdict.as_str())) }
@@ -139,19 +142,7 @@ fn fold(value: Option<f64>, at_least: bool, what: &str) -> Option<String> {
 
 /// What is needed to make the run again, and where it was made.
 fn facts(view: &View<'_>) -> Markup {
-    let (report, run) = (view.report, view.run);
-    let machine = &run.machine;
-    let memory =
-        machine.memory_bytes.map(|bytes| format!("{} GiB", number(bytes as f64 / f64::from(1 << 30))));
-    let cores = Some(format!("{} cores", machine.cores));
-    let machine: Vec<String> = machine
-        .cpu_model
-        .clone()
-        .into_iter()
-        .chain(cores)
-        .chain(memory)
-        .chain([machine.kernel.clone()])
-        .collect();
+    let report = view.report;
     let scale = report.scale.as_deref().map_or_else(String::new, |scale| format!("scale {} · ", name(scale)));
     let slow = match report.dilate {
         0 | 1 => String::new(),
@@ -162,7 +153,6 @@ fn facts(view: &View<'_>) -> Markup {
         runs if report.is_simulated() => format!(" ({runs} runs, each with a seed made from it, merged)"),
         runs => format!(" to {} ({runs} runs, merged)", report.seed.saturating_add(u64::from(runs) - 1)),
     };
-    let revision = run.git_revision.as_deref().map_or_else(|| "unknown".to_owned(), name);
     let kept_time = if report.generator.valid { Verdict::Pass } else { Verdict::Inconclusive };
     html! {
         dl.facts {
@@ -184,12 +174,32 @@ fn facts(view: &View<'_>) -> Markup {
                     dd { (name(&policy.name)) " · generation " (policy.generation) " " code { (name(&policy.digest)) } }
                 }
             }
-            div { dt { "Revision" } dd { code { (revision) } " · version " (run.version) } }
-            div { dt { "Machine" } dd { (clip(&machine.join(" · "))) } }
-            div { dt { "Began" } dd { (calendar::utc(run.started_unix_ms)) " · took " (Unit::Seconds.words(Some(run.wall_s))) } }
+            @if let Some(run) = view.run { (machine(run)) }
             // A simulation has none, and keeps whatever time it says.
             @if !report.is_simulated() { div { dt { "Generator" } dd { (badge(kept_time)) } } }
         }
+    }
+}
+
+/// Where and when it was made.
+fn machine(run: &RunInfo) -> Markup {
+    let revision = run.git_revision.as_deref().map_or_else(|| "unknown".to_owned(), name);
+    let machine = &run.machine;
+    let memory =
+        machine.memory_bytes.map(|bytes| format!("{} GiB", number(bytes as f64 / f64::from(1 << 30))));
+    let cores = Some(format!("{} cores", machine.cores));
+    let machine: Vec<String> = machine
+        .cpu_model
+        .clone()
+        .into_iter()
+        .chain(cores)
+        .chain(memory)
+        .chain([machine.kernel.clone()])
+        .collect();
+    html! {
+        div { dt { "Revision" } dd { code { (revision) } " · version " (run.version) } }
+        div { dt { "Machine" } dd { (clip(&machine.join(" · "))) } }
+        div { dt { "Began" } dd { (calendar::utc(run.started_unix_ms)) " · took " (Unit::Seconds.words(Some(run.wall_s))) } }
     }
 }
 

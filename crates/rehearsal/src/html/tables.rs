@@ -14,6 +14,7 @@ use super::{
 use crate::{
     gates::{Gate, Kind, evidence::sign, objective::P99_MS},
     report::State,
+    slo::SuiteRun,
     verdict::Verdict,
 };
 
@@ -270,7 +271,8 @@ pub(super) fn costs(view: &View<'_>) -> Markup {
             h2 { "Cost" }
             @if view.groups.is_empty() { p.none { "No state was measured." } } @else { (fold(view, cost_table(view))) }
             (fold(view, dependencies(view)))
-            (left_behind(view))
+            // Nothing is left behind in virtual time: a test of the model sees to that.
+            @if !view.report.is_simulated() { (left_behind(view)) }
         }
     }
 }
@@ -378,9 +380,9 @@ fn left_behind(view: &View<'_>) -> Markup {
 /// Whether the generator and the emulator kept time, and whether the arrivals balance.
 pub(super) fn generator(view: &View<'_>) -> Markup {
     let generator = &view.report.generator;
-    let own = || view.run.runs.iter().map(|run| &run.generator);
+    let own = || suites(view).iter().map(|run| &run.generator);
     let in_flight = own().map(|own| own.in_flight_peak).max().zip(own().map(|own| own.in_flight_max).max());
-    let lost = (!view.run.runs.is_empty()).then(|| own().map(|own| own.connections_lost).sum());
+    let lost = (!suites(view).is_empty()).then(|| own().map(|own| own.connections_lost).sum());
     html! {
         section {
             h2 { "The generator and the machine" }
@@ -417,6 +419,11 @@ pub(super) fn generator(view: &View<'_>) -> Markup {
     }
 }
 
+/// The suites that were started.
+fn suites<'a>(view: &View<'a>) -> &'a [SuiteRun] {
+    view.run.map_or(&[], |run| &run.runs)
+}
+
 fn balance(view: &View<'_>) -> Markup {
     html! {
         div.wide {
@@ -448,7 +455,7 @@ fn balance(view: &View<'_>) -> Markup {
 
 /// Every suite that was started, and how busy the machine was.
 fn runs(view: &View<'_>) -> Markup {
-    let runs = &view.run.runs;
+    let runs = suites(view);
     html! {
         @if !runs.is_empty() {
             h3 { "Runs" }

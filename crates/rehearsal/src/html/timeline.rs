@@ -49,7 +49,7 @@ enum Scale {
     Powers,
 }
 
-const STRIPS: [Strip; 6] = [
+static STRIPS: [Strip; 6] = [
     Strip {
         name: "Queue age",
         value: |point| point.queue_age_ms,
@@ -116,7 +116,8 @@ pub(super) fn plot(view: &View<'_>) -> Markup {
     let stretches = stretches(view);
     let end_s = stretches.last().map_or(0.0, |last| last.until_s);
     let measured = view.cases().any(|(_, case)| !case.state.timeline.is_empty());
-    let height = HEAD + STRIPS.len() as f64 * (STRIP + GAP) - GAP + 18.0 + FOOT;
+    let strips = strips(view);
+    let height = HEAD + strips.len() as f64 * (STRIP + GAP) - GAP + 18.0 + FOOT;
     html! {
         section {
             h2 { "The run, second by second" }
@@ -127,7 +128,7 @@ pub(super) fn plot(view: &View<'_>) -> Markup {
                         note(view, &stretches),
                         &view.legend(),
                         (WIDTH as i32, height as i32),
-                        |sheet| draw(sheet, view, &stretches, end_s),
+                        |sheet| draw(sheet, view, &strips, &stretches, end_s),
                     ))
                 }
             } @else {
@@ -182,10 +183,25 @@ fn step(stretches: &[Stretch<'_>]) -> usize {
     seconds.into_values().max().unwrap_or(0).div_ceil(POINTS_MAX).max(1)
 }
 
-fn draw(sheet: &Sheet<'_>, view: &View<'_>, stretches: &[Stretch<'_>], end_s: f64) -> Drawn {
+/// The strips; of a simulation, those that it has. Elsewhere what was not measured is said.
+fn strips(view: &View<'_>) -> Vec<&'static Strip> {
+    let seen = |strip: &Strip| {
+        let mut points = view.cases().flat_map(|(_, case)| &case.state.timeline);
+        points.any(|point| (strip.value)(point).is_some())
+    };
+    STRIPS.iter().filter(|strip| !view.report.is_simulated() || seen(strip)).collect()
+}
+
+fn draw(
+    sheet: &Sheet<'_>,
+    view: &View<'_>,
+    strips: &[&Strip],
+    stretches: &[Stretch<'_>],
+    end_s: f64,
+) -> Drawn {
     let x = Axis::linear(0.0, end_s);
     let top = |strip: usize| HEAD + 18.0 + strip as f64 * (STRIP + GAP);
-    let bottom = top(STRIPS.len() - 1) + STRIP;
+    let bottom = top(strips.len().saturating_sub(1)) + STRIP;
     let whole = sheet.plane((LEFT, HEAD), (RIGHT, bottom), x, Axis::linear(0.0, 1.0));
     for (at, stretch) in stretches.iter().enumerate() {
         let (from, _) = whole.pixel((stretch.from_s, 0.0));
@@ -198,7 +214,7 @@ fn draw(sheet: &Sheet<'_>, view: &View<'_>, stretches: &[Stretch<'_>], end_s: f6
         }
     }
     let step = step(stretches);
-    for (at, strip) in STRIPS.iter().enumerate() {
+    for (at, strip) in strips.iter().enumerate() {
         sheet.bold(strip.name, (LEFT, top(at) - 9.0), Anchor::Left, TEXT)?;
         draw_strip(sheet, view, stretches, strip, (top(at), x, step))?;
     }

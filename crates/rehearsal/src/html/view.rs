@@ -22,7 +22,8 @@ const NAME_BYTES_MAX: usize = 26;
 /// A report, arranged.
 pub(super) struct View<'a> {
     pub(super) report: &'a Report,
-    pub(super) run: &'a RunInfo,
+    /// Absent where the page must not depend on the machine and the hour: of a simulation.
+    pub(super) run: Option<&'a RunInfo>,
     /// Policies in the order in which they were rehearsed.
     pub(super) policies: Vec<String>,
     /// States in order.
@@ -198,6 +199,7 @@ fn short(name: &str) -> String {
 
 impl<'a> View<'a> {
     pub(super) fn of(report: &'a Report, run: &'a RunInfo) -> Self {
+        let run = (!report.is_simulated()).then_some(run);
         let mut policies: Vec<&str> = Vec::new();
         let mut groups: Vec<Group<'_>> = Vec::new();
         for state in report.states.iter().take(CASES_MAX) {

@@ -48,6 +48,38 @@ fn the_report_is_the_same_on_any_number_of_threads_and_knows_no_machine() {
     }
 }
 
+/// Whoever makes it again, on another machine and at another hour, has the same page.
+#[test]
+fn the_page_is_the_same_whenever_and_wherever_it_is_made() {
+    let options = options(true);
+    let plan = short(&options);
+    let report = report_of(&options, &plan, &swept(&plan, 2));
+    let page = |began: i64, took: u64, revision: &str| {
+        let mut run = RunInfo::new(began, base::Nanos::from_secs(took), Vec::new());
+        run.git_revision = Some(revision.to_owned());
+        run.machine.cpu_model = Some(format!("cores of {revision}"));
+        crate::html::render(&report, &run)
+    };
+    let one = page(0, 3, "one");
+    assert_eq!(one, page(1_700_000_000_000, 900, "two"));
+    for word in ["Machine", "Revision", "Began", "run.json", "not measured</text>"] {
+        assert!(!one.contains(word), "{word}");
+    }
+    assert!(one.contains("Queue age") && one.contains("report.json, which holds every figure"));
+}
+
+#[tokio::test]
+async fn a_longer_run_has_as_many_more_requests() {
+    let options = options(false);
+    let plan = short(&options);
+    let (short, long) = (speed::run(&plan, 2, &options).await, speed::run(&plan, 20, &options).await);
+    let (short, long) = (short.expect("nobody stops it"), long.expect("nobody stops it"));
+    let times = long.requests as f64 / short.requests as f64;
+    // What still ends after the window is simulated too, and the short one has no wave.
+    assert!((7.0..14.0).contains(&times), "{short:?} {long:?}");
+    assert!(short.requests_per_s.is_some_and(|rate| rate > 0.0));
+}
+
 #[test]
 fn a_packet_has_every_state_of_both_policies_and_everybody_is_counted() {
     let options = options(true);
