@@ -1,7 +1,7 @@
 //! Drill: what a release shows at a matched peak beside what it showed before, and what may be behind it. Hypotheses are ranked by
 //! readings that tell them apart, and actions are judged by whether their own constraint was shown. Pure.
 //!
-//! [`rank`] has the rules. A figure that was not measured speaks neither for nor against anything.
+//! The rules are in `rank`. A figure that was not measured speaks neither for nor against anything.
 
 mod file;
 mod rank;
